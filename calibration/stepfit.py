@@ -1,0 +1,155 @@
+"""Fit a step law to timed steps, and say how far it is off on steps it has not seen.
+
+Every term of the law is linear in its knots, so one non-negative least squares on relative errors fits
+all of them together; dense and sequence terms are fitted as increments, which keeps them from decreasing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlsim.core.errors import ParameterError
+from rlsim.costs.profile import HoldOutError
+from rlsim.costs.provenance import Provenance
+from rlsim.costs.steplaw import StepLaw, interpolate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One timed engine step."""
+
+    seconds: float
+    decodes: int = 0
+    kv_tokens: int = 0
+    """Summed context of the decodes."""
+    chunks: int = 0
+    prefill_tokens: int = 0
+    pairs: float = 0.0
+    """(query, key) pairs of the chunks."""
+
+    @property
+    def kind(self) -> str:
+        """``decode``, ``prefill`` or ``mixed``."""
+        if self.chunks == 0:
+            return "decode"
+        return "mixed" if self.decodes else "prefill"
+
+    def __str__(self) -> str:
+        prefill = f"{self.chunks} chunks, {self.prefill_tokens} tokens"
+        return f"{self.decodes} decodes over {self.kv_tokens} KV tokens, {prefill}"
+
+
+@dataclass(frozen=True, slots=True)
+class Knots:
+    """Where the law bends."""
+
+    tokens: tuple[int, ...] = tuple(2**n for n in range(15))
+    sequences: tuple[int, ...] = (1, 16, 64, 256, 1024)
+    decodes: tuple[int, ...] = tuple(2**n for n in range(11))
+    weights: dict[str, float] = field(default_factory=lambda: {"decode": 3.0})
+    """Weight of a kind's relative error in the fit; 1 where it is not named."""
+
+
+def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: Knots | None = None) -> StepLaw:
+    """The law with the least squared relative error.
+
+    Raises ``ParameterError`` without samples or for one that took no time.
+    """
+    from scipy.optimize import nnls
+
+    if not samples or min(sample.seconds for sample in samples) <= 0:
+        raise ParameterError("samples", len(samples), "timed steps, each longer than zero seconds")
+    knots = _within(knots or Knots(), samples)
+    importance = np.array([knots.weights.get(sample.kind, 1.0) for sample in samples])
+    weight = importance / np.array([sample.seconds for sample in samples])
+    solution, _ = nnls(_design(samples, knots) * weight[:, None], importance, maxiter=20_000)
+    return _law(solution, knots, provenance)
+
+
+def hold_out_error(law: StepLaw, samples: Sequence[StepSample]) -> HoldOutError:
+    """Errors of the law on ``samples``, which must not be those it was fitted to."""
+    errors = np.array([abs(_predicted(law, sample) / sample.seconds - 1.0) for sample in samples])
+    worst = int(errors.argmax())
+    return HoldOutError(
+        median=round(float(np.median(errors)), 5),
+        p95=round(float(np.quantile(errors, 0.95)), 5),
+        worst=round(float(errors[worst]), 5),
+        where=str(samples[worst]),
+        points=len(samples),
+    )
+
+
+def hold_out_by_kind(law: StepLaw, samples: Sequence[StepSample]) -> dict[str, HoldOutError]:
+    """The same for each kind of step that occurs."""
+    kinds = sorted({sample.kind for sample in samples})
+    return {kind: hold_out_error(law, [s for s in samples if s.kind == kind]) for kind in kinds}
+
+
+def _predicted(law: StepLaw, sample: StepSample) -> float:
+    return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
+
+
+def _within(knots: Knots, samples: Sequence[StepSample]) -> Knots:
+    """Knots beyond the data would be free: keep those the samples reach."""
+    return Knots(
+        tokens=_reached(knots.tokens, [sample.decodes + sample.prefill_tokens for sample in samples]),
+        sequences=_reached(knots.sequences, [sample.decodes + sample.chunks for sample in samples]),
+        decodes=_reached(knots.decodes, [sample.decodes for sample in samples]),
+        weights=knots.weights,
+    )
+
+
+def _reached(knots: tuple[int, ...], values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(knot for knot in knots if knot <= max(values)) or knots[:1]
+
+
+def _design(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
+    """One row a sample, one column an unknown: dense and sequence increments, KV knots, pairs.
+
+    A constant of the step belongs to the dense part, so the sequence part starts from zero.
+    """
+    decodes = np.array([sample.decodes for sample in samples])
+    tokens = decodes + np.array([sample.prefill_tokens for sample in samples])
+    sequences = decodes + np.array([sample.chunks for sample in samples])
+    kv_tokens = np.array([sample.kv_tokens for sample in samples], dtype=float)
+    pairs = np.array([sample.pairs for sample in samples])
+    dense = _hats(tokens, knots.tokens) @ _cumulative(knots.tokens)
+    sequence = _hats(sequences, knots.sequences) @ _cumulative(knots.sequences)[:, 1:]
+    kv = _hats(np.minimum(decodes, knots.decodes[-1]), knots.decodes) * kv_tokens[:, None]
+    return np.hstack([dense, sequence, kv, pairs[:, None]])
+
+
+def _hats(at: NDArray[np.int_], knots: tuple[int, ...]) -> NDArray[np.float64]:
+    units = np.eye(len(knots))
+    return np.stack([interpolate(at, knots, unit.tolist()) for unit in units], axis=1)
+
+
+def _cumulative(knots: tuple[int, ...]) -> NDArray[np.float64]:
+    return np.tri(len(knots))
+
+
+def _law(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepLaw:
+    ends = np.cumsum([len(knots.tokens), len(knots.sequences) - 1, len(knots.decodes)])
+    dense, sequence, kv, pair = np.split(solution, ends)
+    return StepLaw(
+        tokens=knots.tokens,
+        dense_seconds=tuple(_rounded(np.cumsum(dense))),
+        sequences=knots.sequences,
+        sequence_seconds=(0.0, *_rounded(np.cumsum(sequence))),
+        decodes=knots.decodes,
+        kv_seconds_per_token=tuple(_rounded(kv)),
+        pair_seconds=_rounded(pair)[0],
+        provenance=provenance,
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float]:
+    """Six digits: far finer than the fit, and short in the file."""
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,1 @@
+"""Shared by simulation and live: time, randomness, events, commands, views and the replica itself."""

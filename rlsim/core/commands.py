@@ -1,0 +1,87 @@
+"""What a controller asks of the world. Every command owes exactly one reply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+UpdateMode = Literal["drain", "abort", "keep", "rebuild"]
+"""What becomes of calls under way when weights change: none are left; cut and resubmitted with their tokens
+(KV dropped, prefix prefilled again); paused and continued on the old KV; paused, KV rebuilt under the new weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Start one generate call; owed: ``Finished``, unless an ``Abort`` takes it."""
+
+    sample: int
+    replica: int
+    draw: int
+    """Which prompt, by its place in the loader's order."""
+    recycle: int
+    """How often this prompt was given back and drawn again."""
+    member: int
+    turn: int
+    made_tokens: int
+    """Response tokens of this turn that an earlier, aborted call has made: they are prefix now."""
+    context_tokens: int
+    """Tokens the call starts from: prompt, earlier turns, tool outputs and ``made_tokens``."""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End generate calls, keeping their tokens; owed: one ``Aborted`` for all of them."""
+
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Run the tool that ended a turn; owed: ``ToolReturned``."""
+
+    sample: int
+    draw: int
+    recycle: int
+    member: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Compute the reward of a finished sample; owed: ``Scored``."""
+
+    sample: int
+    draw: int
+    recycle: int
+    member: int
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Train on finished samples; owed: ``Trained``."""
+
+    step: int
+    samples: tuple[int, ...]
+    last: bool = True
+    """Whether these samples complete the step; when false, gradients are accumulated and kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Publish the trainer's weights to all replicas as ``version``; owed: ``Synced``."""
+
+    version: int
+    mode: UpdateMode
+    resume_seconds: float = 0.0
+    """What the clients of aborted calls wait before they resubmit (a polling or retry interval)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRole:
+    """Switch the GPUs that rollout and training share; owed: ``RoleSet``."""
+
+    role: Literal["rollout", "train"]
+
+
+Command = Submit | Abort | CallTool | Score | Train | Sync | SetRole

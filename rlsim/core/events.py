@@ -1,0 +1,85 @@
+"""What a controller is told. Replies answer one command each; notices come unasked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Segments = tuple[tuple[int, int], ...]
+"""(weights version, response tokens) of each maximal run of tokens made under one version, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run begins; nothing is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Reply to ``Submit``: a generate call ended by itself."""
+
+    sample: int
+    replica: int
+    tokens: int
+    """Response tokens of this call."""
+    segments: Segments
+    reason: Literal["stop", "length", "tool"]
+    """The response ended, hit its cap, or asked for a tool."""
+    first_token_at: int
+    """Tick of the first response token of this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One generate call that an abort ended, with what it had made."""
+
+    sample: int
+    replica: int
+    tokens: int
+    segments: Segments
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """Reply to ``Abort``. Calls that ended by themselves first have answered with ``Finished``."""
+
+    cuts: tuple[Cut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """Reply to ``CallTool``."""
+
+    sample: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Reply to ``Score``."""
+
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Reply to ``Train``."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Reply to ``Sync``: every replica serves ``version`` and generates again."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSet:
+    """Reply to ``SetRole``: the shared GPUs have switched."""
+
+    role: Literal["rollout", "train"]
+
+
+Event = Started | Finished | Aborted | ToolReturned | Scored | Trained | Synced | RoleSet

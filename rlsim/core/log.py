@@ -1,0 +1,95 @@
+"""What a run leaves behind: one log, written by simulation and live alike, from which everything else is derived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rlsim.core.commands import Command
+from rlsim.core.events import Event
+from rlsim.core.ticks import Ticks
+
+
+class Decision(NamedTuple):
+    """One event as the controller took it, and what it answered."""
+
+    now: Ticks
+    event: Event
+    commands: tuple[Command, ...]
+
+
+class WindowRow(NamedTuple):
+    """A run of engine steps of one replica with an unchanging batch."""
+
+    replica: int
+    start: Ticks
+    end: Ticks
+    steps: int
+    decodes: int
+    chunks: int
+    prefill_tokens: int
+    kv_tokens: int
+
+
+class SpanRow(NamedTuple):
+    """An interval in which the trainer (``who`` = -1) or a replica did one thing that is not an engine step."""
+
+    who: int
+    what: str
+    start: Ticks
+    end: Ticks
+    step: int
+
+
+class ServiceRow(NamedTuple):
+    """A tool call or a scoring: when it was asked for, when a worker took it, when it was done."""
+
+    sample: int
+    what: str
+    asked: Ticks
+    start: Ticks
+    end: Ticks
+
+
+class GateRow(NamedTuple):
+    """From ``now`` on admission is held by ``gate`` (empty: it is not)."""
+
+    now: Ticks
+    gate: str
+
+
+class IterationRow(NamedTuple):
+    """The end of a training iteration, publication included."""
+
+    step: int
+    end: Ticks
+    version: int
+
+
+class FinalRow(NamedTuple):
+    """What became of a sample by the end of the run."""
+
+    sample: int
+    fate: str
+    tokens: int
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Rows in the order in which they were written; no I/O."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    windows: list[WindowRow] = field(default_factory=list)
+    spans: list[SpanRow] = field(default_factory=list)
+    services: list[ServiceRow] = field(default_factory=list)
+    gates: list[GateRow] = field(default_factory=list)
+    iterations: list[IterationRow] = field(default_factory=list)
+    final: list[FinalRow] = field(default_factory=list)
+    generated_tokens: int = 0
+    """Response tokens that the engines sampled, by their own count."""
+    prefill_tokens: int = 0
+    preemptions: int = 0
+    engine_steps: int = 0
+    events: int = 0
+    """Events that the executor processed."""
+    end: Ticks = 0

@@ -1,0 +1,217 @@
+"""One inference replica in time: lockstep ranks of an engine, run window by window.
+
+A window is a run of steps whose batch cannot change. With ``B`` decodes and a step time affine in the KV tokens,
+``n`` steps last ``n*one + slope*n(n-1)/2`` with ``slope = B * kv_ps[B]``: no loop over steps. Several ranks (data
+parallelism inside one engine) step together and wait for the slowest, so a window also ends where another
+rank's line becomes the highest. A pure state machine: ``begin`` opens a window, ``cut`` shortens it to the first
+step boundary after an instant, ``end`` applies it. Whoever drives it keeps the clock.
+
+Rule: a step under way at an instant does not see what arrives at that instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import isqrt
+from typing import NamedTuple
+
+from rlsim.core.engine import EngineLimits, Request
+from rlsim.core.noise import StepNoise
+from rlsim.core.scheduler import Scheduler
+from rlsim.core.steptime import StepTime, attention_pairs
+from rlsim.core.ticks import Ticks
+
+
+class Window(NamedTuple):
+    """What one window did, for the activity log."""
+
+    start: Ticks
+    end: Ticks
+    steps: int
+    decodes: int
+    """Decodes in each step, over all ranks."""
+    chunks: int
+    prefill_tokens: int
+    kv_tokens: int
+    """At the start of the window, over all ranks."""
+
+
+class Replica:
+    """``ranks`` engines in lockstep behind one address."""
+
+    def __init__(
+        self,
+        index: int,
+        limits: EngineLimits,
+        law: StepTime,
+        ranks: int = 1,
+        noise: StepNoise | None = None,
+        jump: bool = True,
+    ) -> None:
+        self.index, self.limits, self.law = index, limits, law
+        self.ranks = [Scheduler(limits) for _ in range(ranks)]
+        self.version = 0
+        self.steps = 0
+        """Steps of the window under way; 0 between windows."""
+        self.noise, self.jump = noise, jump
+        self.total_steps = self.windows = 0
+        self._start = self._one = self._slope = 0
+        self._active: list[Scheduler] = []
+        self._rank_of: dict[int, Scheduler] = {}
+
+    # -- requests -------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> bool:
+        """Enqueue on the least loaded rank; true when the window under way should be cut for it."""
+        rank = self.ranks[0] if len(self.ranks) == 1 else min(self.ranks, key=_load)
+        self._rank_of[request.sample] = rank
+        return rank.add(request) and self.steps > 1
+
+    def abort(self, samples: Iterable[int]) -> list[Request]:
+        """Abort requests between windows; those that were still here, with their tokens so far."""
+        aborted = []
+        for sample in samples:
+            rank = self._rank_of.pop(sample, None)
+            request = rank.abort(sample) if rank is not None else None
+            if request is not None:
+                aborted.append(request)
+        return aborted
+
+    def set_length(self, length: Callable[[Request, int], int]) -> None:
+        """Ask ``length`` for the target of a request when its first token is made."""
+        for rank in self.ranks:
+            rank.length = length
+
+    def requests(self) -> list[Request]:
+        """All that wait or run here."""
+        return [r for rank in self.ranks for r in (*rank.running.values(), *rank.waiting)]
+
+    def set_version(self, version: int) -> None:
+        """New weights, between windows."""
+        self.version = version
+        for rank in self.ranks:
+            rank.set_version(version)
+
+    def reset(self) -> None:
+        """Drop all KV, between windows: running requests go back to the head of the queue."""
+        for rank in self.ranks:
+            rank.reset()
+
+    # -- windows --------------------------------------------------------------------------------------
+
+    def begin(self, now: Ticks) -> Ticks | None:
+        """Open a window at a step boundary; when it ends, None when there is nothing to run."""
+        self._active.clear()
+        steps = 0
+        for rank in self.ranks:
+            stands = _schedule(rank)
+            if stands:
+                self._active.append(rank)
+                steps = min(steps, stands) if steps else stands
+        if not steps:
+            return None
+        self.steps = steps if self.jump else 1
+        self._start = now
+        self._set_pace()
+        if self.noise is not None:
+            self.noise.open(self.steps)
+        return now + self._duration(self.steps)
+
+    def cut(self, now: Ticks) -> Ticks | None:
+        """Shorten the window to the first step boundary after ``now``; its new end, None when unchanged."""
+        steps = self._steps_beyond(now - self._start)
+        if steps >= self.steps:
+            return None
+        self.steps = steps
+        return self._start + self._duration(steps)
+
+    def end(self, now: Ticks) -> list[Request]:
+        """Apply the window; the requests that finished, in the engine's order."""
+        finished: list[Request] = []
+        for rank in self._active:
+            finished += rank.advance(self.steps)
+            for request in rank.first_tokens:
+                request.first_token = now
+        for request in finished:
+            del self._rank_of[request.sample]
+        self.total_steps += self.steps
+        self.windows += 1
+        self.steps = 0
+        return finished
+
+    def stop(self, now: Ticks) -> Ticks | None:
+        """Shorten the window to the steps done by ``now``; its end, None when there is none."""
+        if self.steps:
+            within = self._steps_beyond(now - self._start)
+            self.steps = within - (self._duration(within) > now - self._start)
+        return self._start + self._duration(self.steps) if self.steps else None
+
+    def window(self, end: Ticks) -> Window:
+        """The window under way, as if it ended at ``end``."""
+        active = self._active
+        return Window(
+            self._start,
+            end,
+            self.steps,
+            sum(rank.decodes for rank in active),
+            sum(len(rank.chunks) for rank in active),
+            sum(tokens for rank in active for _, tokens in rank.chunks),
+            sum(rank.kv_tokens for rank in active),
+        )
+
+    def _set_pace(self) -> None:
+        """First step and growth of the slowest rank, and where another becomes the slowest."""
+        lines = [self._line(rank) for rank in self._active]
+        one, slope = max(lines)
+        self._one, self._slope = one, slope
+        for other, growth in lines:
+            if growth > slope:
+                self.steps = min(self.steps, (one - other) // (growth - slope) + 1)
+
+    def _line(self, rank: Scheduler) -> tuple[Ticks, Ticks]:
+        law, decodes = self.law, rank.decodes
+        if not rank.chunks:
+            return law.decode(decodes, rank.kv_tokens), law.kv_ps[decodes] * decodes
+        tokens = pairs = 0
+        for request, chunk in rank.chunks:
+            tokens += chunk
+            pairs += attention_pairs(chunk, request.computed)
+        return law.mixed(decodes, rank.kv_tokens, len(rank.chunks), tokens, pairs), 0
+
+    def _duration(self, steps: int) -> Ticks:
+        ticks = steps * self._one + self._slope * (steps * (steps - 1) // 2)
+        return ticks if self.noise is None else ticks + self.noise.ticks(steps)
+
+    def _steps_beyond(self, elapsed: Ticks) -> int:
+        """Least number of steps, at most the window's, that last longer than ``elapsed``."""
+        if self.noise is None:
+            return min(self.steps, max(1, _steps_within(elapsed, self._one, self._slope) + 1))
+        low, high = 1, self.steps
+        while low < high:
+            middle = (low + high) // 2
+            if self._duration(middle) > elapsed:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def _steps_within(elapsed: Ticks, one: Ticks, slope: Ticks) -> int:
+    """Most steps with ``n*one + slope*n(n-1)/2 <= elapsed``, exactly."""
+    if not slope:
+        return elapsed // one
+    linear = 2 * one - slope
+    return (isqrt(linear * linear + 8 * slope * elapsed) - linear) // (2 * slope)
+
+
+def _schedule(rank: Scheduler) -> int:
+    """Steps the rank's next decision stands for; asked again when it only preempted."""
+    while not (steps := rank.schedule()):
+        if not rank.preempted:
+            break
+    return steps
+
+
+def _load(rank: Scheduler) -> int:
+    """VLLM's data-parallel balancer: a waiting request weighs four running ones."""
+    return 4 * rank.waiting_count + rank.running_count

@@ -1,0 +1,50 @@
+"""The time of one engine step as an integer law of its batch.
+
+A step runs ``B`` decodes whose contexts sum to ``kv`` tokens and some prefill chunks; a chunk of ``t``
+tokens after ``c`` cached ones attends over ``t*c + t*(t+1)/2`` (query, key) pairs::
+
+    step = dense[B + prefill tokens] + sequence[sequences] + kv[B] * kv tokens + pair * pairs
+
+``dense`` is the matrix work, read once whatever the mix (so it holds the weight read and, for a
+mixture of experts, the concave growth of experts touched); ``sequence`` the head and sampling; ``kv`` the
+decode attention, affine in the KV tokens at a fixed batch size, which is what makes the time of ``n``
+decode steps a closed form. All coefficients are integers: jumped and stepped runs agree to the last digit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlsim.core.ticks import Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Picoseconds; lists are indexed by the count they depend on, from 0."""
+
+    dense_ps: list[int]
+    """By tokens in the step (decodes and prefill), up to ``max_num_batched_tokens``."""
+    sequence_ps: list[int]
+    """By sequences scheduled in the step, up to ``max_num_seqs``."""
+    kv_ps: list[int]
+    """A KV token, by the number of decodes in the step."""
+    pair_ps: int
+    """A (query, key) pair of prefill attention."""
+
+    def decode(self, decodes: int, kv_tokens: int) -> Ticks:
+        """A step of decodes only."""
+        return self.dense_ps[decodes] + self.sequence_ps[decodes] + self.kv_ps[decodes] * kv_tokens
+
+    def mixed(self, decodes: int, kv_tokens: int, chunks: int, prefill_tokens: int, pairs: int) -> Ticks:
+        """A step of decodes and ``chunks`` prefill chunks of ``prefill_tokens`` tokens in all."""
+        return (
+            self.dense_ps[decodes + prefill_tokens]
+            + self.sequence_ps[decodes + chunks]
+            + self.kv_ps[decodes] * kv_tokens
+            + self.pair_ps * pairs
+        )
+
+
+def attention_pairs(tokens: int, context: int) -> int:
+    """(query, key) pairs of a causal chunk of ``tokens`` after ``context`` cached tokens."""
+    return tokens * context + tokens * (tokens + 1) // 2

@@ -1,0 +1,126 @@
+"""What a policy may look at: the controller's own ledger, and nothing a live system could not know.
+
+Parts read it and never write it. Lengths still to come, success and the future are not here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlsim.core.ticks import Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes that a policy is checked against before anything runs."""
+
+    prompts_per_step: int
+    group_size: int
+    replicas: int
+    max_num_seqs: int
+    """Seats of one replica."""
+
+
+class Sample:
+    """One trajectory and its tokens so far."""
+
+    __slots__ = (
+        "group",
+        "made_tokens",
+        "member",
+        "replica",
+        "response_tokens",
+        "sample",
+        "segments",
+        "state",
+        "tool_tokens",
+        "turn",
+    )
+
+    def __init__(self, sample: int, group: Group, member: int) -> None:
+        self.sample, self.group, self.member = sample, group, member
+        self.state: Literal["new", "running", "tool", "scoring", "parked", "ended"] = "new"
+        self.replica = -1
+        self.turn = self.made_tokens = self.response_tokens = self.tool_tokens = 0
+        self.segments: list[tuple[int, int]] = []
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens the next generate call starts from."""
+        return self.group.prompt_tokens + self.response_tokens + self.tool_tokens
+
+
+class Group:
+    """The samples of one prompt."""
+
+    __slots__ = ("draw", "ended", "group", "members", "prompt_tokens", "recycle", "target", "version")
+
+    def __init__(self, group: int, draw: int, recycle: int, prompt_tokens: int, version: int, target: int) -> None:
+        self.group, self.draw, self.recycle, self.prompt_tokens = group, draw, recycle, prompt_tokens
+        self.version = version
+        """Weights version when the group was admitted."""
+        self.target = target
+        """The training step it is generated for, counting groups in order of admission."""
+        self.members: list[Sample] = []
+        self.ended = 0
+
+
+class Loads:
+    """Calls in flight by replica; the least loaded one without a scan."""
+
+    __slots__ = ("_heap", "in_flight")
+
+    def __init__(self, replicas: int) -> None:
+        self.in_flight = [0] * replicas
+        self._heap = [(0, replica) for replica in range(replicas)]
+
+    def add(self, replica: int, change: int) -> None:
+        """A call begins (+1) or ends (-1)."""
+        self.in_flight[replica] += change
+        heapq.heappush(self._heap, (self.in_flight[replica], replica))
+
+    def least(self) -> int:
+        """The replica with the fewest calls in flight, the lowest number on ties."""
+        heap = self._heap
+        while heap[0][0] != self.in_flight[heap[0][1]]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+
+TrainerState = Literal["idle", "clearing", "switching", "training", "trained", "syncing"]
+
+
+@dataclass(slots=True)
+class View:
+    """The state of the run as the controller knows it."""
+
+    shape: Shape
+    loads: Loads
+    now: Ticks = 0
+    version: int = 0
+    """Weights version that the replicas serve."""
+    trainer: TrainerState = "idle"
+    generating: bool = True
+    """Whether the replicas are there for rollout (false while shared GPUs train)."""
+    steps_begun: int = 0
+    steps_done: int = 0
+    """Training steps that were trained on."""
+    started_groups: int = 0
+    """Groups admitted since the start of the run."""
+    dropped_groups: int = 0
+    """Groups whose every sample was given up, since the start of the run."""
+    open_groups: int = 0
+    """Groups admitted and not yet complete."""
+    round_groups: int = 0
+    """Groups started or resumed since the last batch was taken."""
+    running_samples: int = 0
+    """Samples generating, in a tool or being scored."""
+    ready: OrderedDict[int, Group] = field(default_factory=OrderedDict)
+    """Complete groups that wait for the trainer, in order of completion."""
+    parked: OrderedDict[int, Sample] = field(default_factory=OrderedDict)
+    """Samples that were cut and wait to be resumed, oldest group first."""
+    gate: str = ""
+    """Why nothing more is admitted now; empty while the policy would admit more."""

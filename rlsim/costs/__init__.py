@@ -1,0 +1,1 @@
+"""Costs: step time, memory, training, weight sync, switching and price, from facts with a source."""

@@ -1,0 +1,191 @@
+"""The time of an engine step as a law in seconds, and its quantisation to the engine's integers.
+
+The law is the one :mod:`rlsim.core.steptime` documents: dense work by tokens, head and sampling by
+sequences, decode attention affine in the KV tokens at a fixed batch size, prefill attention by pairs::
+
+    step = scale * (dense(tokens) + sequence(sequences) + kv(decodes) * kv tokens + pair * pairs) + offset
+
+Each function is piecewise linear between its knots and follows its last slope beyond them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlsim.core.errors import ParameterError
+from rlsim.core.steptime import StepTime
+from rlsim.core.ticks import TICKS_PER_SECOND
+from rlsim.costs.fields import Fields, non_negative, positive
+from rlsim.costs.provenance import Provenance
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GIVEN = Provenance("given", "the user's own coefficients")
+
+
+@dataclass(frozen=True, slots=True)
+class StepLaw:
+    """Knots of the law, in seconds. Raises ``ParameterError`` for knots that are not a law."""
+
+    tokens: tuple[int, ...]
+    dense_seconds: tuple[float, ...]
+    """By tokens in the step, never decreasing."""
+    sequences: tuple[int, ...]
+    sequence_seconds: tuple[float, ...]
+    """By sequences in the step; may be negative as long as the dense part covers it."""
+    decodes: tuple[int, ...]
+    kv_seconds_per_token: tuple[float, ...]
+    """A KV token, by decodes in the step; beyond the last knot it stays."""
+    pair_seconds: float
+    """A (query, key) pair of prefill attention."""
+    scale: float = 1.0
+    offset_seconds: float = 0.0
+    """Host overhead of every step, not scaled."""
+    provenance: Provenance = field(default=GIVEN)
+
+    def __post_init__(self) -> None:
+        _check_knots("tokens", self.tokens, "dense_seconds", self.dense_seconds)
+        _check_knots("sequences", self.sequences, "sequence_seconds", self.sequence_seconds)
+        _check_knots("decodes", self.decodes, "kv_seconds_per_token", self.kv_seconds_per_token)
+        non_negative("dense_seconds", min(self.dense_seconds))
+        non_negative("kv_seconds_per_token", min(self.kv_seconds_per_token))
+        non_negative("pair_seconds", self.pair_seconds)
+        positive("scale", self.scale)
+        non_negative("offset_seconds", self.offset_seconds)
+        if any(later < earlier for earlier, later in pairwise(self.dense_seconds)):
+            raise ParameterError("dense_seconds", self.dense_seconds, "knots that never decrease")
+        self._check_no_step_is_negative()
+
+    @classmethod
+    def affine(
+        cls,
+        base_seconds: float,
+        per_sequence_seconds: float = 0.0,
+        per_kv_token_seconds: float = 0.0,
+        per_prefill_token_seconds: float = 0.0,
+        per_pair_seconds: float = 0.0,
+    ) -> StepLaw:
+        """A law with constant coefficients.
+
+        Every sequence in a step costs ``per_sequence_seconds``, which covers one token of it (all of a
+        decode); each further token of a prefill chunk costs ``per_prefill_token_seconds``.
+        """
+        non_negative("per_sequence_seconds", per_sequence_seconds)
+        token = non_negative("per_prefill_token_seconds", per_prefill_token_seconds)
+        base = non_negative("base_seconds", base_seconds)
+        return cls(
+            tokens=(1, 2),
+            dense_seconds=(base + token, base + 2 * token),
+            sequences=(1, 2),
+            sequence_seconds=(per_sequence_seconds - token, 2 * (per_sequence_seconds - token)),
+            decodes=(1,),
+            kv_seconds_per_token=(per_kv_token_seconds,),
+            pair_seconds=per_pair_seconds,
+        )
+
+    def calibrated(self, scale: float = 1.0, offset_seconds: float = 0.0) -> StepLaw:
+        """The same law with a further scale on all its terms and a further offset on every step."""
+        positive("scale", scale)
+        offset = self.offset_seconds * scale + non_negative("offset_seconds", offset_seconds)
+        return replace(self, scale=self.scale * scale, offset_seconds=offset)
+
+    def decode_seconds(self, decodes: int, kv_tokens: float) -> float:
+        """A step of ``decodes`` sequences whose contexts sum to ``kv_tokens``."""
+        return self.mixed_seconds(decodes, kv_tokens, 0, 0, 0)
+
+    def mixed_seconds(self, decodes: int, kv_tokens: float, chunks: int, prefill_tokens: int, pairs: float) -> float:
+        """A step of decodes and ``chunks`` prefill chunks of ``prefill_tokens`` tokens in all."""
+        dense = float(self._dense(np.array([decodes + prefill_tokens]))[0])
+        sequence = float(self._sequence(np.array([decodes + chunks]))[0])
+        kv = float(self._kv(np.array([decodes]))[0])
+        work = dense + sequence + kv * kv_tokens + self.pair_seconds * pairs
+        return self.scale * work + self.offset_seconds
+
+    def quantise(self, max_num_batched_tokens: int, max_num_seqs: int) -> StepTime:
+        """The law in whole picoseconds, tabulated from 0 up to both limits.
+
+        A step of the result differs from this law by at most half a picosecond per term: 2 + KV tokens
+        + pairs halves.
+        """
+        dense = self._dense(np.arange(max_num_batched_tokens + 1))
+        sequences = np.arange(max_num_seqs + 1)
+        return StepTime(
+            dense_ps=_picoseconds(dense * self.scale + self.offset_seconds),
+            sequence_ps=_picoseconds(self._sequence(sequences) * self.scale),
+            kv_ps=_picoseconds(self._kv(sequences) * self.scale),
+            pair_ps=round(self.pair_seconds * self.scale * TICKS_PER_SECOND),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The knots as JSON values, without the provenance."""
+        lists = {name: list(getattr(self, name)) for name in KNOTS}
+        return {**lists, **{name: getattr(self, name) for name in SCALARS}}
+
+    @classmethod
+    def from_fields(cls, fields: Fields, provenance: Provenance) -> StepLaw:
+        """Read what :meth:`as_dict` wrote; faults name the key."""
+        return cls(
+            tokens=fields.integers("tokens"),
+            dense_seconds=fields.numbers("dense_seconds"),
+            sequences=fields.integers("sequences"),
+            sequence_seconds=fields.numbers("sequence_seconds"),
+            decodes=fields.integers("decodes"),
+            kv_seconds_per_token=fields.numbers("kv_seconds_per_token"),
+            pair_seconds=fields.number("pair_seconds"),
+            scale=fields.number("scale", default=1.0),
+            offset_seconds=fields.number("offset_seconds", default=0.0),
+            provenance=provenance,
+        )
+
+    def _dense(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
+        return interpolate(tokens, self.tokens, self.dense_seconds)
+
+    def _sequence(self, sequences: NDArray[np.int_]) -> NDArray[np.float64]:
+        return interpolate(sequences, self.sequences, self.sequence_seconds)
+
+    def _kv(self, decodes: NDArray[np.int_]) -> NDArray[np.float64]:
+        return np.interp(decodes, self.decodes, self.kv_seconds_per_token)
+
+    def _check_no_step_is_negative(self) -> None:
+        """Tokens are never fewer than sequences, so one token a sequence is the worst case."""
+        last = 2 * max(*self.tokens, *self.sequences)
+        counts = np.array(sorted({*self.tokens, *self.sequences, last}))
+        least = float((self._dense(counts) + self._sequence(counts)).min())
+        if least < -1e-15:
+            raise ParameterError("sequence_seconds", least, "a step whose time is never negative")
+
+
+KNOTS = ("tokens", "dense_seconds", "sequences", "sequence_seconds", "decodes", "kv_seconds_per_token")
+"""The list-valued fields of a law."""
+
+SCALARS = ("pair_seconds", "scale", "offset_seconds")
+"""The number-valued fields of a law."""
+
+
+def interpolate(at: NDArray[np.int_], knots: Sequence[int], values: Sequence[float]) -> NDArray[np.float64]:
+    """Piecewise linear; constant before the first knot, on the last slope beyond the last one."""
+    inside = np.interp(at, knots, values)
+    if len(knots) < 2:
+        return inside
+    slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
+    return inside + slope * np.maximum(np.asarray(at) - knots[-1], 0)
+
+
+def _picoseconds(seconds: NDArray[np.float64]) -> list[int]:
+    whole: list[int] = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64).tolist()
+    return whole
+
+
+def _check_knots(at: str, knots: Sequence[int], name: str, values: Sequence[float]) -> None:
+    if len(knots) != len(values) or not knots:
+        raise ParameterError(name, len(values), f"one value a knot of {at} ({len(knots)})")
+    if knots[0] < 1 or any(later <= earlier for earlier, later in pairwise(knots)):
+        raise ParameterError(at, knots, "increasing whole numbers >= 1")
+    if not np.isfinite(values).all():
+        raise ParameterError(name, values, "finite numbers")

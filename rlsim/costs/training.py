@@ -1,0 +1,229 @@
+"""Seconds of one training batch on the trainer's GPUs, phase by phase.
+
+Work is FLOPs of the model (attention pairs included) over peak times utilisation; a backward pass costs two
+forward passes. A phase lasts as long as its slowest data-parallel rank. Host, data and refit overheads are
+terms of their own: without them physics predicts a third too little (see the NeMo-RL performance summary).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.costs.architecture import Architecture
+from rlsim.costs.catalogue import Device
+from rlsim.costs.fields import count, fraction, non_negative
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Packing = Literal["packed", "padded"]
+Balance = Literal["none", "lpt"]
+Samples = Sequence[tuple[int, int]]
+"""(prompt tokens, response tokens) of each sample; an (n, 2) integer array works too."""
+
+OPTIMIZER_BYTES = 28.0
+"""Memory traffic of a mixed-precision Adam step, a parameter: fp32 weight and two moments read and
+written (24), bf16 gradient read and bf16 weight written (4)."""
+OPTIMIZER_STATE_BYTES = 12.0
+"""fp32 weight and two moments of a parameter (ZeRO, arXiv 1910.02054)."""
+MEMORY_EFFICIENCY = 0.77
+"""Of the memory rate; arXiv 2606.18967 fits 0.77-0.79 on A100."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Work by mini-batch and data-parallel rank; every array has shape (mini-batches, ranks)."""
+
+    tokens: NDArray[np.float64]
+    pairs: NDArray[np.float64]
+    micro_batches: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """The trainer: a model on GPUs, how a batch is cut, and what a step costs besides FLOPs.
+
+    Utilisations count pipeline bubbles and communication in; with ``recompute`` they count the recomputed
+    forward pass as work. Raises ``ParameterError`` for values that cannot be, at ``trainer.<field>``.
+    """
+
+    architecture: Architecture
+    device: Device
+    gpus: int
+    mfu: float
+    """Utilisation of the dense bf16 peak in forward and backward."""
+    logprob_mfu: float | None = None
+    """The same of forward-only passes; ``None``: as ``mfu``."""
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    context_parallel: int = 1
+    mini_batches: int = 1
+    """Optimizer updates over the batch, an epoch."""
+    epochs: int = 1
+    packing: Packing = "packed"
+    """``padded``: every sample is as long as the longest of its mini-batch."""
+    micro_batch_tokens: int = 16384
+    recompute: bool = False
+    """Activation checkpointing: the forward pass is run again in the backward pass (8/6 of the FLOPs)."""
+    balance: Balance = "none"
+    """``lpt``: longest sample first to the rank with the fewest tokens; ``none``: contiguous blocks."""
+    old_log_prob: bool = True
+    reference: bool = False
+    critic: bool = False
+    """A critic of the model's own size (PPO)."""
+    optimizer_offload: bool = False
+    """Optimizer state crosses the host link both ways in every update."""
+    fixed_seconds_per_step: float = 0.0
+    seconds_per_update: float = 0.0
+    seconds_per_micro_batch: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            count(f"trainer.{name}", getattr(self, name))
+        for name in ("fixed_seconds_per_step", "seconds_per_update", "seconds_per_micro_batch"):
+            non_negative(f"trainer.{name}", getattr(self, name))
+        fraction("trainer.mfu", self.mfu)
+        if self.logprob_mfu is not None:
+            fraction("trainer.logprob_mfu", self.logprob_mfu)
+        if self.packing not in ("packed", "padded"):
+            raise unknown("trainer.packing", self.packing, ("packed", "padded"))
+        if self.balance not in ("none", "lpt"):
+            raise unknown("trainer.balance", self.balance, ("none", "lpt"))
+        if self.gpus % self.gpus_per_rank:
+            raise ParameterError("trainer.gpus", self.gpus, f"a multiple of {self.gpus_per_rank} (TP x PP x CP)")
+
+    @property
+    def gpus_per_rank(self) -> int:
+        """GPUs that hold one data-parallel rank."""
+        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+
+    @property
+    def data_parallel(self) -> int:
+        """Data-parallel ranks."""
+        return self.gpus // self.gpus_per_rank
+
+    def phases(self, samples: Samples) -> list[tuple[str, float]]:
+        """(phase, seconds) of one training batch, in the order in which they run.
+
+        Phases, where switched on: ``old_log_prob``, ``reference``, ``values``, ``update_critic``,
+        ``update_actor`` and ``overhead``. Raises ``ParameterError`` for an empty batch or negative lengths.
+        """
+        loads = self._loads(_lengths(samples), self.mini_batches)
+        forward, update = self._forward_seconds(loads), self._update_seconds(loads)
+        timed = (
+            (self.old_log_prob, "old_log_prob", forward),
+            (self.reference, "reference", forward),
+            (self.critic, "values", forward),
+            (self.critic, "update_critic", update),
+            (True, "update_actor", update),
+            (self.fixed_seconds_per_step > 0, "overhead", self.fixed_seconds_per_step),
+        )
+        return [(name, seconds) for wanted, name, seconds in timed if wanted]
+
+    def step_seconds(self, samples: Samples) -> float:
+        """All phases together."""
+        return sum(seconds for _, seconds in self.phases(samples))
+
+    def micro_batch_seconds(self, samples: Samples) -> float:
+        """Forward and backward of ``samples`` alone, on all ranks, without an optimizer step."""
+        return self._slowest(self._loads(_lengths(samples), 1), self._training_flop_factor, self.mfu)
+
+    def optimizer_seconds(self) -> float:
+        """One optimizer step, state sharded over all GPUs, with ``seconds_per_update``.
+
+        Gradient reduction is taken to overlap the backward pass and to be part of ``mfu``.
+        """
+        parameters = self.architecture.parameters() / self.gpus
+        seconds = parameters * OPTIMIZER_BYTES / (self.device.memory_bytes_per_second * MEMORY_EFFICIENCY)
+        if self.optimizer_offload:
+            seconds += 2 * parameters * OPTIMIZER_STATE_BYTES / self.device.host_link_bytes_per_second
+        return seconds + self.seconds_per_update
+
+    @property
+    def _training_flop_factor(self) -> float:
+        return 4.0 if self.recompute else 3.0
+
+    def _forward_seconds(self, loads: _Loads) -> float:
+        """One forward pass over the whole batch: ranks meet only at its end."""
+        whole = _Loads(*(part.sum(axis=0, keepdims=True) for part in (loads.tokens, loads.pairs, loads.micro_batches)))
+        return self._slowest(whole, 1.0, self.logprob_mfu or self.mfu)
+
+    def _update_seconds(self, loads: _Loads) -> float:
+        """Every mini-batch waits for its slowest rank, then steps the optimizer."""
+        passes = self._slowest(loads, self._training_flop_factor, self.mfu)
+        return self.epochs * (passes + len(loads.tokens) * self.optimizer_seconds())
+
+    def _slowest(self, loads: _Loads, flop_factor: float, utilisation: float) -> float:
+        """Sum over mini-batches of the seconds of the slowest rank."""
+        flops = self.architecture.token_flops() * loads.tokens + self.architecture.pair_flops() * loads.pairs
+        rate = self.gpus_per_rank * self.device.bf16_flops * utilisation
+        seconds = flop_factor * flops / rate + self.seconds_per_micro_batch * loads.micro_batches
+        return float(seconds.max(axis=1).sum())
+
+    def _loads(self, lengths: NDArray[np.int64], mini_batches: int) -> _Loads:
+        batches = min(mini_batches, len(lengths))
+        parts = [self._rank_loads(part) for part in np.array_split(lengths, batches)]
+        return _Loads(*(np.stack(rows) for rows in zip(*parts, strict=True)))
+
+    def _rank_loads(self, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+        """Tokens, pairs and micro-batches by rank of one mini-batch."""
+        ranks = self.data_parallel
+        rank = _lpt(lengths, ranks) if self.balance == "lpt" else _blocks(len(lengths), ranks)
+        longest = int(lengths.max())
+        computed = (np.full_like(lengths, longest) if self.packing == "padded" else lengths).astype(np.float64)
+        tokens = _by_rank(rank, computed, ranks)
+        pairs = _by_rank(rank, computed * (computed + 1.0) / 2.0, ranks)
+        if self.packing == "packed":
+            return tokens, pairs, np.ceil(tokens / self.micro_batch_tokens)
+        in_one = max(1, self.micro_batch_tokens // max(longest, 1))
+        return tokens, pairs, np.ceil(_by_rank(rank, np.ones(len(rank)), ranks) / in_one)
+
+
+_COUNTS = (
+    "gpus",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "mini_batches",
+    "epochs",
+    "micro_batch_tokens",
+)
+
+
+def _lengths(samples: Samples) -> NDArray[np.int64]:
+    """Tokens of each sample."""
+    table = np.asarray(samples)
+    if table.ndim != 2 or table.shape[1] != 2 or len(table) == 0:
+        raise ParameterError("samples", f"shape {table.shape}", "at least one (prompt tokens, response tokens)")
+    if not np.isfinite(table).all() or (table < 0).any():
+        raise ParameterError("samples", float(table.min()), "finite token counts >= 0")
+    total: NDArray[np.int64] = table.astype(np.int64).sum(axis=1)
+    return total
+
+
+def _by_rank(rank: NDArray[np.int64], values: NDArray[np.float64], ranks: int) -> NDArray[np.float64]:
+    return np.bincount(rank, weights=values, minlength=ranks).astype(np.float64)
+
+
+def _blocks(samples: int, ranks: int) -> NDArray[np.int64]:
+    """Contiguous blocks, the first ones one longer when they do not divide."""
+    sizes = [len(part) for part in np.array_split(np.arange(samples), ranks)]
+    return np.repeat(np.arange(ranks), sizes)
+
+
+def _lpt(lengths: NDArray[np.int64], ranks: int) -> NDArray[np.int64]:
+    """Greedy: each sample, longest first, to the rank with the fewest tokens (Graham 1969)."""
+    loads = [(0, rank) for rank in range(ranks)]
+    rank_of = np.empty(len(lengths), dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    for sample, tokens in zip(order.tolist(), lengths[order].tolist(), strict=True):
+        load, rank = loads[0]
+        rank_of[sample] = rank
+        heapq.heapreplace(loads, (load + tokens, rank))
+    return rank_of

@@ -1,0 +1,1 @@
+"""Policies are compositions of small decisions; one folder a choice."""

@@ -1,0 +1,1 @@
+"""May new work enter generation now?"""

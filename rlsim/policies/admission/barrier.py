@@ -1,0 +1,24 @@
+"""Synchronous rollout: one batch per weights version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlsim.core.view import Shape, View
+from rlsim.policies.protocols import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Admit exactly one batch of groups for each weights version, all of it at once."""
+
+    unit: ClassVar[Unit] = "group"
+
+    def start(self, shape: Shape) -> Barrier:
+        """Nothing to check."""
+        return self
+
+    def room(self, view: View) -> tuple[int, str]:
+        """(versions served + 1) batches in all."""
+        return (view.version + 1) * view.shape.prompts_per_step - view.started_groups, "barrier"

@@ -1,0 +1,1 @@
+"""When may the trainer start, and on what?"""

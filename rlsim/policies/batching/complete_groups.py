@@ -1,0 +1,33 @@
+"""A full batch of complete groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from rlsim.core.errors import ParameterError
+from rlsim.core.view import Shape, View
+from rlsim.policies.protocols import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteGroups:
+    """Start when ``prompts_per_step`` groups are complete, on the first finished or the oldest admitted ones."""
+
+    order: Literal["first_finished", "oldest"] = "first_finished"
+
+    def start(self, shape: Shape) -> CompleteGroups:
+        """Refuse an unknown order."""
+        if self.order not in ("first_finished", "oldest"):
+            raise ParameterError("order", self.order, "first_finished, oldest")
+        return self
+
+    def select(self, view: View) -> Batch | None:
+        """The batch in order of admission, once there are enough groups."""
+        size = view.shape.prompts_per_step
+        if len(view.ready) < size:
+            return None
+        if self.order == "oldest":
+            return Batch(tuple(sorted(view.ready)[:size]))
+        return Batch(tuple(sorted(islice(view.ready, size))))

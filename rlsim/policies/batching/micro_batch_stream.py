@@ -1,0 +1,35 @@
+"""Train on groups as they complete, a micro-batch at a time, and step the optimizer at the end of the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from rlsim.core.view import Shape, View
+from rlsim.policies.bounds import at_least
+from rlsim.policies.protocols import Batch
+
+
+class _Stream:
+    def __init__(self, groups: int) -> None:
+        self._groups, self._taken = groups, 0
+
+    def select(self, view: View) -> Batch | None:
+        left = view.shape.prompts_per_step - self._taken
+        size = min(self._groups, left)
+        if len(view.ready) < size:
+            return None
+        self._taken = 0 if size == left else self._taken + size
+        return Batch(tuple(islice(view.ready, size)), last=size == left)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchStream:
+    """Forward and backward on every ``min_groups`` complete groups; gradients accumulate over the batch."""
+
+    min_groups: int = 1
+
+    def start(self, shape: Shape) -> _Stream:
+        """Refuse more groups than a batch holds."""
+        at_least("min_groups", self.min_groups, 1)
+        return _Stream(min(self.min_groups, shape.prompts_per_step))

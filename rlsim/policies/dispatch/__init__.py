@@ -1,0 +1,1 @@
+"""Which replica serves the next call of a sample?"""

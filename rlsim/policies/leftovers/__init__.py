@@ -1,0 +1,1 @@
+"""What becomes of stale, surplus and unfinished work?"""

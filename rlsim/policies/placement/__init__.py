@@ -1,0 +1,1 @@
+"""Which GPUs do what?"""

@@ -1,0 +1,116 @@
+"""The choices that make a policy: one small protocol each.
+
+A part is a frozen dataclass whose fields are its parameters. ``start(shape)`` refuses sizes it cannot work with and
+gives what decides during the run: the part itself, or an object that holds its state. Parts see a read-only
+``View``; they never read a clock, draw, sleep or do I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rlsim.core.commands import UpdateMode
+from rlsim.core.view import Sample, View
+
+Unit = Literal["group", "sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Groups for the trainer; ``last`` completes the step, otherwise gradients are accumulated."""
+
+    groups: tuple[int, ...]
+    last: bool = True
+
+
+class Admission(Protocol):
+    """May new work enter generation now?"""
+
+    @property
+    def unit(self) -> Unit:
+        """What is counted and admitted: whole groups, or samples one by one."""
+        ...
+
+    def room(self, view: View) -> tuple[int, str]:
+        """How many units may enter now, and the name of the gate that holds back the rest."""
+        ...
+
+
+class Batching(Protocol):
+    """When may the trainer start, and on what?"""
+
+    def select(self, view: View) -> Batch | None:
+        """Groups of ``view.ready`` to train on now."""
+        ...
+
+
+class Update(Protocol):
+    """What happens to running work when weights change?"""
+
+    @property
+    def mode(self) -> UpdateMode:
+        """The fate of calls under way."""
+        ...
+
+    @property
+    def resume_seconds(self) -> float:
+        """Delay before clients resubmit what was cut."""
+        ...
+
+    def due(self, view: View) -> bool:
+        """Whether the step just done is followed by a publication of weights."""
+        ...
+
+
+class Leftovers(Protocol):
+    """What becomes of stale, surplus and unfinished work?"""
+
+    @property
+    def ends_round(self) -> bool:
+        """Whether taking a batch aborts what is still generating."""
+        ...
+
+    @property
+    def keeps_unfinished(self) -> bool:
+        """Whether aborted samples keep their tokens and are resumed; otherwise their groups are dropped."""
+        ...
+
+    @property
+    def keeps_surplus(self) -> bool:
+        """Whether complete groups beyond the batch stay for the next one."""
+        ...
+
+    def expired(self, view: View) -> Sequence[int]:
+        """Complete groups of ``view.ready`` to drop now."""
+        ...
+
+
+class Dispatch(Protocol):
+    """Which replica serves the next call of a sample?"""
+
+    def replica(self, view: View, sample: Sample) -> int:
+        """Index of the replica."""
+        ...
+
+
+class Placement(Protocol):
+    """Which GPUs do what?"""
+
+    @property
+    def shared(self) -> bool:
+        """Whether rollout and training take turns on the same GPUs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One started part for each choice."""
+
+    admission: Admission
+    batching: Batching
+    update: Update
+    leftovers: Leftovers
+    dispatch: Dispatch
+    placement: Placement

@@ -1,0 +1,110 @@
+"""The parts by choice and name: one line registers a part."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Protocol
+
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.core.view import Shape
+from rlsim.policies.admission.barrier import Barrier
+from rlsim.policies.admission.cumulative_capacity import CumulativeCapacity
+from rlsim.policies.admission.fixed_pool import FixedPool
+from rlsim.policies.admission.free_running import FreeRunning
+from rlsim.policies.admission.one_step_off import OneStepOff
+from rlsim.policies.admission.over_sample import OverSample
+from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.batching.complete_groups import CompleteGroups
+from rlsim.policies.batching.exact_target import ExactTarget
+from rlsim.policies.batching.micro_batch_stream import MicroBatchStream
+from rlsim.policies.dispatch.routers import GroupAffinity, LeastInFlight, RoundRobin, Sticky
+from rlsim.policies.leftovers.fates import DropOld, EndRound, KeepAll
+from rlsim.policies.placement.static import Colocated, Disaggregated
+from rlsim.policies.update.modes import Publish
+
+
+class Part(Protocol):
+    """What every registered class offers."""
+
+    def start(self, shape: Shape) -> Any:
+        """Check against the sizes of the run and begin."""
+        ...
+
+
+CHOICES: dict[str, dict[str, type[Part]]] = {
+    "admission": {
+        "barrier": Barrier,
+        "one-step-off": OneStepOff,
+        "cumulative-capacity": CumulativeCapacity,
+        "target-reservation": TargetReservation,
+        "over-sample": OverSample,
+        "fixed-pool": FixedPool,
+        "free-running": FreeRunning,
+    },
+    "batching": {
+        "complete-groups": CompleteGroups,
+        "exact-target": ExactTarget,
+        "micro-batch-stream": MicroBatchStream,
+    },
+    "update": {"publish": Publish},
+    "leftovers": {"keep-all": KeepAll, "end-round": EndRound, "drop-old": DropOld},
+    "dispatch": {
+        "least-in-flight": LeastInFlight,
+        "round-robin": RoundRobin,
+        "sticky": Sticky,
+        "group-affinity": GroupAffinity,
+    },
+    "placement": {"colocated": Colocated, "disaggregated": Disaggregated},
+}
+"""Registered parts: choice, then name. Elsewhere a part is named ``module:Class``."""
+
+
+def part_class(choice: str, use: str, path: str) -> type[Part]:
+    """The class behind ``use``: a registered name, or ``module:Class`` of the user's own."""
+    if ":" in use:
+        return _own(use, path)
+    found = CHOICES[choice].get(use)
+    if found is None:
+        raise unknown(path, use, [*CHOICES[choice], "module:Class"])
+    return found
+
+
+def make_part(choice: str, spec: Mapping[str, object], path: str) -> Part:
+    """A part from ``{use: name, parameter: value, ...}``; faults name the key under ``path``."""
+    use = spec.get("use")
+    if not isinstance(use, str):
+        raise ParameterError(f"{path}.use", use, f"a part: {', '.join(CHOICES[choice])}, module:Class")
+    cls = part_class(choice, use, f"{path}.use")
+    given = {name: value for name, value in spec.items() if name != "use"}
+    names = parameters(cls)
+    for name in given:
+        if name not in names:
+            raise unknown(f"{path}.{name}", name, names)
+    return _validated(cls, given, path)
+
+
+def parameters(cls: type[Part]) -> tuple[str, ...]:
+    """Names of a part's parameters."""
+    return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
+
+
+def _validated(cls: type[Part], given: Mapping[str, object], path: str) -> Part:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(cls).validate_python(dict(given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(place) for place in first["loc"])
+        raise ParameterError(f"{path}.{key}", first.get("input"), str(first["msg"])) from error
+
+
+def _own(use: str, path: str) -> type[Part]:
+    module, _, name = use.partition(":")
+    try:
+        cls: type[Part] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ParameterError(path, use, f"module:Class that can be imported ({error})") from error
+    return cls

@@ -1,0 +1,1 @@
+"""What happens to running work when weights change?"""

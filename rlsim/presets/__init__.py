@@ -1,0 +1,80 @@
+"""Named compositions that reproduce a framework's mode, with the framework's own parameter names.
+
+A preset is a YAML file beside this module: ``summary``, ``source``, ``bound`` (what its staleness bound counts),
+``parameters`` with defaults, and ``parts``. In a part's values ``$name`` stands for a parameter, and
+``{when: $flag, then: x, else: y}`` chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from rlsim.core.errors import ParameterError, unknown
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One of a framework's settings."""
+
+    default: object
+    help: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A saved composition."""
+
+    name: str
+    summary: str
+    source: str
+    bound: str
+    parameters: dict[str, Parameter]
+    parts: dict[str, Any]
+
+    def filled(self, given: Mapping[str, object], path: str) -> dict[str, dict[str, Any]]:
+        """Part specifications by choice, with the user's parameters in place."""
+        for name in given:
+            if name not in self.parameters:
+                raise unknown(f"{path}.{name}", name, self.parameters)
+        values = {name: given.get(name, parameter.default) for name, parameter in self.parameters.items()}
+        return {choice: _filled(spec, values) for choice, spec in self.parts.items()}
+
+
+@cache
+def preset_names() -> tuple[str, ...]:
+    """All presets, sorted."""
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+def load_preset(name: str, path: str = "policy.preset") -> Preset:
+    """The preset of that name; an unknown one is refused with the nearest spelling."""
+    from ruamel.yaml import YAML
+
+    if name not in preset_names():
+        raise unknown(path, name, preset_names())
+    text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
+    data = YAML(typ="safe", pure=True).load(text)
+    parameters = {key: Parameter(found["default"], found["help"]) for key, found in data["parameters"].items()}
+    return Preset(name, data["summary"], data["source"], data["bound"], parameters, data["parts"])
+
+
+def _filled(value: Any, values: Mapping[str, object]) -> Any:
+    if isinstance(value, str) and value.startswith("$"):
+        return values[value[1:]]
+    if isinstance(value, dict) and "when" in value:
+        return _filled(value["then"] if _flag(value["when"], values) else value["else"], values)
+    if isinstance(value, dict):
+        return {key: _filled(found, values) for key, found in value.items()}
+    return value
+
+
+def _flag(name: str, values: Mapping[str, object]) -> bool:
+    found = values[name[1:]]
+    if not isinstance(found, bool):
+        raise ParameterError(f"policy.{name[1:]}", found, "true or false")
+    return found

@@ -1,0 +1,1 @@
+"""What a run tells: tables, metrics, statistics, plots and traces."""

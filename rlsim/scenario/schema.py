@@ -1,0 +1,341 @@
+"""What a scenario may say: its fields, their units, ranges and defaults, and which of them contradict.
+
+Left to the builder, which knows the names: the model, the device, the profile, the parameters of a length law
+and of a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from rlsim.core.errors import ParameterError
+from rlsim.scenario.errors import ContradictionError
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A mapping of the scenario: closed to unknown keys, finite numbers, no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        errors = list(self.contradictions())
+        if errors:
+            raise ContradictionError(errors)
+        return self
+
+    def contradictions(self) -> Iterable[ParameterError]:
+        """Fields that do not go together, with paths inside this section."""
+        return ()
+
+
+class Law(Section):
+    """A distribution: its name and the parameters of that name; a bare number is the constant law."""
+
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"allowed": "a number, or a mapping with law and its parameters"}
+    )
+
+    law: Name = Field(description="Name of the distribution")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The parameters beside the name, as written."""
+        return dict(self.model_extra or {})
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """Lengths and times below zero, at any depth: the unit in the key's name says what it is."""
+        return _negative_quantities(self.fields, "")
+
+
+def _negative_quantities(fields: Mapping[str, Any], under: str) -> Iterator[ParameterError]:
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            yield from _negative_quantities(value, f"{under}{key}.")
+        elif isinstance(value, list):
+            yield from _negative_quantities({str(index): item for index, item in enumerate(value)}, f"{under}{key}.")
+        elif isinstance(value, int | float) and value < 0 and key.endswith(("tokens", "seconds")):
+            yield ParameterError(f"{under}{key}", value, "a number, at least 0")
+
+
+def _spelt_out(unit: str, value: object) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {"law": "constant", unit: value} if is_number else value
+
+
+TokensLaw = Annotated[Law, BeforeValidator(partial(_spelt_out, "tokens"))]
+"""A law of whole numbers (tokens, or turns); a bare number becomes ``{law: constant, tokens: number}``."""
+SecondsLaw = Annotated[Law, BeforeValidator(partial(_spelt_out, "seconds"))]
+"""A law of times; a bare number becomes ``{law: constant, seconds: number}``."""
+
+
+class Cluster(Section):
+    """The machines."""
+
+    device: Name = Field(description="GPU, by its catalogue name")
+    gpus: Count = Field(description="GPUs in all")
+    gpus_per_node: Count = Field(default=8, description="GPUs that share the fast link of a node")
+    price_usd_per_gpu_hour: Seconds | None = Field(default=None, description="USD; None: the catalogue's assumption")
+    allow_other_hardware: bool = Field(default=False, description="Accept a profile measured on another device")
+
+
+class StepTimeSource(Section):
+    """Where the time of an engine step comes from, and how it is corrected."""
+
+    source: Literal["profile", "roofline", "coefficients"] = Field(description="Kind of cost model")
+    profile: Name | None = Field(default=None, description="Profile by name or path; needs source: profile")
+    scale: Positive = Field(default=1.0, description="Factor on every step time")
+    offset_seconds: Seconds = Field(default=0.0, description="Framework overhead added to every step")
+    base_seconds: Seconds = Field(default=0.0, description="Coefficient: an empty step")
+    per_sequence_seconds: Seconds = Field(default=0.0, description="Coefficient: a sequence that decodes")
+    per_kv_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a KV token read")
+    per_prefill_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a prompt token computed")
+    per_pair_seconds: Seconds = Field(default=0.0, description="Coefficient: a (query, key) pair of prefill attention")
+    noise_cv: Seconds = Field(default=0.0, description="Coefficient of variation of one step; 0: deterministic")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A profile without its source, a source without its profile, and coefficients likewise."""
+        if (self.profile is None) == (self.source == "profile"):
+            allowed = "a name or path" if self.profile is None else f"nothing with source: {self.source}"
+            yield ParameterError("profile", self.profile, allowed)
+        if self.source == "coefficients" and self.base_seconds == 0:
+            yield ParameterError("base_seconds", 0.0, "a number, above 0, with source: coefficients")
+        if self.source != "coefficients":
+            yield from self._stray_coefficients()
+
+    def _stray_coefficients(self) -> Iterator[ParameterError]:
+        names = ("base", "per_sequence", "per_kv_token", "per_prefill_token", "per_pair")
+        for name in (f"{name}_seconds" for name in names):
+            if getattr(self, name):
+                yield ParameterError(name, getattr(self, name), f"0 with source: {self.source}")
+
+
+class Rollout(Section):
+    """The inference replicas and the limits of their scheduler, under vLLM's names."""
+
+    gpus: Count = Field(description="GPUs that generate")
+    tensor_parallel: Count = Field(default=1, description="Ranks that split each layer")
+    pipeline_parallel: Count = Field(default=1, description="Stages that split the layers")
+    expert_parallel: Count = Field(default=1, description="Ranks that split the experts")
+    data_parallel: Count = Field(default=1, description="Ranks in lockstep inside one replica")
+    max_num_seqs: Count = Field(default=256, description="Sequences in a step")
+    max_num_batched_tokens: Count = Field(default=8192, description="Tokens in a step")
+    max_model_len: int | None = Field(default=None, ge=2, description="Tokens of prompt and response; None: no limit")
+    block_size: Count = Field(default=16, description="Tokens in a KV block")
+    kv_blocks: Count | None = Field(default=None, description="KV blocks of a replica; None: what the memory holds")
+    gpu_memory_utilization: Fraction = Field(default=0.9, description="Share of the GPU memory that the engine may use")
+    enable_prefix_caching: bool = Field(default=True, description="Reuse KV blocks of equal prefixes")
+    enable_chunked_prefill: bool = Field(default=True, description="Split long prompts over steps")
+    scheduling_policy: Literal["fcfs", "priority"] = Field(default="fcfs", description="Order of the waiting queue")
+    kv_while_waiting: Literal["keep", "drop", "offload"] = Field(default="keep", description="KV during a tool call")
+    step_time: StepTimeSource = Field(description="Cost of an engine step")
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """Splits that do not divide, and scheduler limits that vLLM refuses."""
+        yield from self._split_errors()
+        yield from self._limit_errors()
+
+    def _split_errors(self) -> Iterator[ParameterError]:
+        if self.gpus % self.gpus_per_replica:
+            split = "tensor_parallel * pipeline_parallel * data_parallel"
+            yield ParameterError("gpus", self.gpus, f"a multiple of {self.gpus_per_replica} ({split})")
+        ranks = self.tensor_parallel * self.data_parallel
+        if ranks % self.expert_parallel:
+            allowed = f"a divisor of {ranks} (tensor_parallel * data_parallel)"
+            yield ParameterError("expert_parallel", self.expert_parallel, allowed)
+
+    def _limit_errors(self) -> Iterator[ParameterError]:
+        budget, longest = self.max_num_batched_tokens, self.max_model_len
+        if budget < self.max_num_seqs:
+            yield ParameterError("max_num_batched_tokens", budget, f"at least max_num_seqs ({self.max_num_seqs})")
+        if not self.enable_chunked_prefill and (longest is None or budget < longest):
+            bound = (
+                "set, as chunked prefill is off" if longest is None else f"at most {budget}, as chunked prefill is off"
+            )
+            yield ParameterError("max_model_len", longest, f"{bound} (max_num_batched_tokens must hold a whole prompt)")
+        if self.kv_blocks is not None and longest is not None and self.kv_blocks * self.block_size < longest:
+            yield ParameterError("kv_blocks", self.kv_blocks, f"enough for max_model_len ({longest} tokens)")
+
+
+class Trainer(Section):
+    """The GPUs that run log-probability passes and optimizer updates."""
+
+    gpus: Count = Field(description="GPUs that train")
+    tensor_parallel: Count = Field(default=1, description="Ranks that split each layer")
+    pipeline_parallel: Count = Field(default=1, description="Stages that split the layers")
+    context_parallel: Count = Field(default=1, description="Ranks that split each sequence")
+    updates_per_step: Count = Field(default=1, description="Optimizer updates (mini-batches) in a step")
+    epochs: Count = Field(default=1, description="Passes over the batch of a step")
+    mfu: Fraction = Field(description="Model FLOP utilisation of forward and backward")
+    logprob_mfu: Fraction | None = Field(default=None, description="Of log-probability passes; None: as mfu")
+    packing: Literal["packed", "padded"] = Field(default="packed", description="How sequences fill a micro-batch")
+    micro_batch_tokens: Count = Field(default=16384, description="Tokens of a micro-batch on one data-parallel rank")
+    activation_recompute: bool = Field(default=False, description="Recompute activations in the backward pass")
+    balance: Literal["none", "lpt"] = Field(default="none", description="How samples are spread over ranks")
+    old_log_prob: bool = Field(default=True, description="Recompute the log-probabilities of the behaviour model")
+    reference: bool = Field(default=False, description="Run a reference model")
+    critic: bool = Field(default=False, description="Train a critic")
+    fixed_seconds_per_step: Seconds = Field(default=0.0, description="Overhead of a step")
+    seconds_per_update: Seconds = Field(default=0.0, description="Overhead of an optimizer update")
+    seconds_per_micro_batch: Seconds = Field(default=0.0, description="Overhead of a micro-batch")
+    optimizer_offload: bool = Field(default=False, description="Keep the optimizer state in host memory")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A split that does not divide the GPUs."""
+        ranks = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        if self.gpus % ranks:
+            split = "tensor_parallel * pipeline_parallel * context_parallel"
+            yield ParameterError("gpus", self.gpus, f"a multiple of {ranks} ({split})")
+
+
+class Sync(Section):
+    """What it costs to publish weights to the replicas; when it happens is the policy's."""
+
+    link_bytes_per_second: Positive | None = Field(
+        default=None, description="Of the slowest link; None: from the device"
+    )
+    base_seconds: Seconds = Field(default=0.0, description="Fixed time of a publication")
+    tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: from the model")
+    per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
+    scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
+
+
+class Switching(Section):
+    """What it costs a colocated GPU to change its role."""
+
+    sleep_seconds: Seconds | None = Field(
+        default=None, description="Engine to trainer; None: from bytes over the host link"
+    )
+    wake_seconds: Seconds | None = Field(
+        default=None, description="Trainer to engine; None: from bytes over the host link"
+    )
+    host_link_bytes_per_second: Positive | None = Field(
+        default=None, description="Of one GPU; None: the cost model's own"
+    )
+
+
+class Drift(Section):
+    """How responses lengthen while the model learns."""
+
+    growth_per_version: float = Field(default=0.0, gt=-1, description="Relative growth of the length a version")
+    max_factor: float = Field(default=1.0, ge=1, le=1e6, description="Bound on the growth, as a factor")
+
+
+class Turns(Section):
+    """Trajectories of several generate calls with tool calls between them."""
+
+    count: TokensLaw = Field(description="Turns of a trajectory")
+    tool_latency_seconds: SecondsLaw = Field(description="Time of a tool call")
+    tool_output_tokens: TokensLaw = Field(description="Tokens that a tool call appends")
+    environments: Count | None = Field(default=None, description="Calls that run at once; None: no limit")
+
+
+class Reward(Section):
+    """Scoring of finished samples."""
+
+    latency_seconds: SecondsLaw = Field(description="Time to score a sample")
+    workers: Count | None = Field(default=None, description="Scores that run at once; None: no limit")
+
+
+class Workload(Section):
+    """Prompts, groups and lengths."""
+
+    prompts_per_step: Count = Field(description="Prompts (groups) trained in a step")
+    group_size: Count = Field(description="Samples of a prompt")
+    dataset_prompts: Count = Field(default=100_000, description="Prompts in an epoch")
+    prompt_tokens: TokensLaw = Field(description="Length of a prompt")
+    response_tokens: TokensLaw = Field(description="Length of a response, a turn")
+    intra_group_correlation: float = Field(default=0.0, ge=0, lt=1, description="Of the normal scores of one group")
+    drift: Drift = Field(default=Drift(), description="Growth of the length with the version")
+    turns: Turns | None = Field(default=None, description="None: one turn")
+    reward: Reward | None = Field(default=None, description="None: scored in no time")
+
+
+class Policy(Section):
+    """The scheduling policy: a preset and its parameters, or parts, one a choice."""
+
+    model_config = ConfigDict(extra="allow")
+
+    preset: Name | None = Field(default=None, description="Named composition; other keys are its parameters")
+    parts: dict[str, Any] | None = Field(default=None, description="Parts by choice (admission, batching, ...)")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The parameters beside ``preset`` and ``parts``, as written."""
+        return dict(self.model_extra or {})
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """Neither a preset nor parts."""
+        if self.preset is None and self.parts is None:
+            yield ParameterError("preset", None, "the name of a preset, or parts")
+
+
+class Run(Section):
+    """How long and how often."""
+
+    steps: Count = Field(description="Training steps to simulate, warm-up included")
+    warmup_steps: int = Field(default=1, ge=0, description="Steps left out of every mean")
+    replications: Count = Field(default=3, description="Runs with seeds of their own")
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals over replications")
+    max_simulated_seconds: Positive | None = Field(default=None, description="Stop there; None: no limit")
+    record: bool = Field(default=True, description="Keep the event log")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A warm-up that leaves no step to measure."""
+        if self.warmup_steps >= self.steps:
+            yield ParameterError("steps", self.steps, f"a whole number, above warmup_steps ({self.warmup_steps})")
+
+
+class Published(Section):
+    """A measured number shown beside the prediction."""
+
+    step_seconds: Positive = Field(description="Measured step time")
+    source: Name = Field(description="Citation")
+    grade: Name = Field(description="How complete the source is")
+    calibrated: bool = Field(default=False, description="Whether this row was used to fit something")
+    fitted: tuple[Name, ...] = Field(default=(), strict=False, description="Parameters that were fitted, by key path")
+    mismatches: tuple[Name, ...] = Field(default=(), strict=False, description="What differs from the source's set-up")
+    notes: str = Field(default="", description="Anything else the reader must know")
+
+
+class Scenario(Section):
+    """One cluster, model, workload, policy and run, with arms applied."""
+
+    name: Name = Field(description="Title of the results")
+    description: str = Field(default="", description="What it asks")
+    seed: int = Field(default=0, ge=0, description="Of all random streams")
+    model: Name = Field(description="Model by catalogue name, or a config.json beside the file that names it")
+    cluster: Cluster
+    rollout: Rollout
+    trainer: Trainer
+    sync: Sync = Sync()
+    switching: Switching | None = None
+    workload: Workload
+    policy: Policy
+    run: Run
+    published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """More GPUs used than there are, and more updates than samples."""
+        for role, gpus in (("rollout", self.rollout.gpus), ("trainer", self.trainer.gpus)):
+            if gpus > self.cluster.gpus:
+                yield ParameterError(f"{role}.gpus", gpus, f"at most cluster.gpus ({self.cluster.gpus})")
+        samples = self.workload.prompts_per_step * self.workload.group_size
+        if self.trainer.updates_per_step > samples:
+            found = self.trainer.updates_per_step
+            yield ParameterError("trainer.updates_per_step", found, f"at most the samples of a step ({samples})")

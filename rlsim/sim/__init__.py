@@ -1,0 +1,1 @@
+"""The simulated world: replicas, trainer, links and environments on SimPy's clock."""

@@ -1,0 +1,115 @@
+"""The generate calls of a run: their hidden lengths, and what the engines and the policy are told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from rlsim.core.commands import Submit
+from rlsim.core.engine import Request
+from rlsim.core.events import Cut, Finished
+from rlsim.core.ticks import Ticks
+from rlsim.sim.world import World
+
+
+class Trajectory:
+    """One sample as the world knows it."""
+
+    __slots__ = ("attempt", "given_tokens", "length_tokens", "member", "prompt", "response_tokens", "turn", "turns")
+
+    def __init__(self, prompt: int, attempt: int, member: int, turns: int) -> None:
+        self.prompt, self.attempt, self.member, self.turns = prompt, attempt, member, turns
+        self.turn = 0
+        self.length_tokens = 0
+        """Of the turn under way, once its first token exists; 0 before."""
+        self.given_tokens = self.response_tokens = 0
+        """Tokens not made by the model, and tokens made by it, as of the last call that ended."""
+
+
+class Calls:
+    """Trajectories by sample, while they live."""
+
+    def __init__(self, world: World, version: Callable[[int], int]) -> None:
+        """``version(replica)`` is the weights version a replica serves."""
+        self._world, self._version = world, version
+        self._drifts = world.workload.drift is not None
+        self.trajectories: dict[int, Trajectory] = {}
+
+    def request(self, command: Submit, now: Ticks) -> Request:
+        """The engine's request for a submitted call."""
+        trajectory = self._trajectory(command)
+        trajectory.turn = command.turn
+        if not command.made_tokens:
+            trajectory.length_tokens = 0
+        length = trajectory.length_tokens or self._turn_tokens(trajectory, self._version(command.replica))
+        if not self._drifts:
+            trajectory.length_tokens = length
+        request = Request(
+            command.sample,
+            trajectory.prompt,
+            self._world.workload.prompt_tokens(trajectory.prompt),
+            command.context_tokens,
+            self._target(length - command.made_tokens, command.context_tokens),
+            command.priority,
+            now,
+        )
+        if command.turn:
+            self._carry_kv(request, command.turn)
+        return request
+
+    def _carry_kv(self, request: Request, turn: int) -> None:
+        """What the engine still has of the earlier turns."""
+        if self._world.kv_while_waiting == "drop":
+            request.content = ("turn", request.sample, turn)
+        elif self._world.kv_while_waiting == "offload":
+            request.restored_tokens = request.context_tokens - 1
+
+    def length(self, request: Request, version: int) -> int:
+        """The target of a call whose first token is made now by weights of ``version``."""
+        trajectory = self.trajectories[request.sample]
+        if trajectory.length_tokens:
+            return request.target_tokens
+        trajectory.length_tokens = self._turn_tokens(trajectory, version)
+        return self._target(trajectory.length_tokens, request.context_tokens)
+
+    def ended(self, request: Request, replica: int) -> Finished:
+        """What the policy is told of a call that ended by itself."""
+        trajectory = self.trajectories[request.sample]
+        made = request.tokens - request.context_tokens
+        trajectory.response_tokens += made
+        reason: Literal["stop", "length", "tool"] = "stop"
+        if request.tokens >= self._world.max_model_len:
+            reason = "length"
+        elif trajectory.turn + 1 < trajectory.turns:
+            reason = "tool"
+        elif trajectory.length_tokens >= self._world.workload.response_length.cap_tokens:
+            reason = "length"
+        return Finished(request.sample, replica, made, tuple(request.segments), reason, request.first_token)
+
+    def cut(self, made: Cut) -> None:
+        """Book what an aborted call had made."""
+        self.trajectories[made.sample].response_tokens += made.tokens
+
+    def lengths(self, sample: int) -> tuple[int, int]:
+        """(tokens not made by the model, tokens made by it) of a finished sample."""
+        trajectory = self.trajectories[sample]
+        return trajectory.given_tokens, trajectory.response_tokens
+
+    def _trajectory(self, command: Submit) -> Trajectory:
+        found = self.trajectories.get(command.sample)
+        if found is None:
+            workload = self._world.workload
+            prompt, attempt = workload.prompt_at(command.draw)
+            attempt += command.recycle
+            turns = workload.turn_count(prompt, attempt, command.member) if workload.turns else 1
+            found = self.trajectories[command.sample] = Trajectory(prompt, attempt, command.member, turns)
+        found.given_tokens = command.context_tokens - found.response_tokens
+        return found
+
+    def _turn_tokens(self, trajectory: Trajectory, version: int) -> int:
+        return self._world.workload.response_tokens(
+            trajectory.prompt, trajectory.attempt, trajectory.member, trajectory.turn, version
+        )
+
+    def _target(self, tokens: int, context_tokens: int) -> int:
+        return max(1, min(tokens, self._world.max_model_len - context_tokens))

@@ -1,0 +1,166 @@
+"""The replicas on the clock: submissions, boundaries, aborts, pauses and weight updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from rlsim.core.engine import Request
+from rlsim.core.events import Cut
+from rlsim.core.log import RunLog, SpanRow, WindowRow
+from rlsim.core.replica import Replica
+from rlsim.core.ticks import Ticks
+from rlsim.sim.clock import WAKES, Clock, Timer
+
+Then = Callable[[], None]
+
+
+class Caller(Protocol):
+    """Who is told about calls that end."""
+
+    def finished(self, request: Request, replica: int) -> None:
+        """A call ended by itself."""
+        ...
+
+
+class Fleet:
+    """All replicas of a run."""
+
+    def __init__(self, clock: Clock, replicas: Sequence[Replica], log: RunLog, caller: Caller) -> None:
+        self._clock, self.replicas, self._log, self._caller = clock, replicas, log, caller
+        self._timers: list[Timer | None] = [None] * len(replicas)
+        """The end of the window under way; None while idle."""
+        self._paused = [False] * len(replicas)
+        self._at_boundary: list[list[Then]] = [[] for _ in replicas]
+        self._ends: list[Callable[[Timer], None]] = [partial(self._boundary, replica) for replica in replicas]
+        self._wakes: list[Callable[[Timer], None]] = [partial(self._wake, replica) for replica in replicas]
+
+    def submit(self, index: int, request: Request) -> None:
+        """Enqueue a call on a replica."""
+        replica = self.replicas[index]
+        wants_cut = replica.submit(request)
+        if self._timers[index] is None:
+            if not self._paused[index]:
+                self._wake_at(replica, self._clock.now)
+        elif wants_cut:
+            self._cut(replica)
+
+    def abort(self, by_replica: dict[int, list[int]], then: Callable[[list[Cut]], None]) -> None:
+        """End calls at the next boundary of their replicas; ``then`` gets what they had made."""
+        cuts: list[Cut] = []
+        waiting = set(by_replica)
+
+        def cut(index: int) -> None:
+            cuts.extend(cut_of(request, index) for request in self.replicas[index].abort(by_replica[index]))
+            waiting.discard(index)
+            if not waiting:
+                then(sorted(cuts, key=lambda made: made.sample))
+
+        for index in list(by_replica):
+            self._when_quiet(self.replicas[index], partial(cut, index))
+
+    def pause(self, then: Then) -> None:
+        """Stop every replica at its next boundary; ``then`` runs when the last has stopped."""
+        waiting = set(range(len(self.replicas)))
+
+        def quiet(index: int) -> None:
+            waiting.discard(index)
+            if not waiting:
+                then()
+
+        for replica in self.replicas:
+            self._paused[replica.index] = True
+        for replica in self.replicas:
+            self._when_quiet(replica, partial(quiet, replica.index))
+
+    def resume(self) -> None:
+        """Let every replica run again."""
+        for replica in self.replicas:
+            self._paused[replica.index] = False
+            self._wake_at(replica, self._clock.now)
+
+    def update_each(self, version: int, ticks: Ticks, reset: bool, then: Then) -> None:
+        """Give every replica new weights on its own: it pauses at its boundary for ``ticks``."""
+        waiting = set(range(len(self.replicas)))
+
+        def updated(replica: Replica, start: Ticks) -> None:
+            self.set_version(version, reset, [replica])
+            self._log.spans.append(SpanRow(replica.index, "sync", start, self._clock.now, version))
+            self._paused[replica.index] = False
+            self._wake_at(replica, self._clock.now)
+            waiting.discard(replica.index)
+            if not waiting:
+                then()
+
+        def stopped(replica: Replica) -> None:
+            self._clock.after(ticks, partial(updated, replica, self._clock.now))
+
+        for replica in self.replicas:
+            self._paused[replica.index] = True
+            self._when_quiet(replica, partial(stopped, replica))
+
+    def set_version(self, version: int, reset: bool, replicas: Iterable[Replica] | None = None) -> None:
+        """New weights on paused replicas, with or without the KV made by the old ones."""
+        for replica in self.replicas if replicas is None else replicas:
+            if reset:
+                replica.reset()
+            replica.set_version(version)
+
+    def close(self) -> list[Cut]:
+        """The run is over: apply the steps done by now; what the calls still here have made."""
+        cuts = []
+        for replica in self.replicas:
+            end = replica.stop(self._clock.now)
+            if end is not None:
+                self._log.windows.append(WindowRow(replica.index, *replica.window(end)))
+                replica.end(end)
+            here = [request.sample for request in replica.requests()]
+            cuts += [cut_of(request, replica.index) for request in replica.abort(here)]
+        return cuts
+
+    def _when_quiet(self, replica: Replica, action: Then) -> None:
+        if self._timers[replica.index] is None:
+            action()
+            return
+        self._at_boundary[replica.index].append(action)
+        self._cut(replica)
+
+    def _cut(self, replica: Replica) -> None:
+        if replica.steps > 1:
+            end = replica.cut(self._clock.now)
+            if end is not None:
+                self._timers[replica.index] = self._clock.at(end, replica.index, self._ends[replica.index])
+
+    def _boundary(self, replica: Replica, timer: Timer) -> None:
+        index = replica.index
+        if timer is not self._timers[index]:
+            return
+        now = self._clock.now
+        self._log.windows.append(WindowRow(index, *replica.window(now)))
+        for request in replica.end(now):
+            self._caller.finished(request, index)
+        self._timers[index] = None
+        if self._at_boundary[index]:
+            actions, self._at_boundary[index] = self._at_boundary[index], []
+            for action in actions:
+                action()
+        if not self._paused[index]:
+            self._begin(replica, now)
+
+    def _begin(self, replica: Replica, now: Ticks) -> None:
+        end = replica.begin(now)
+        if end is not None:
+            self._timers[replica.index] = self._clock.at(end, replica.index, self._ends[replica.index])
+
+    def _wake_at(self, replica: Replica, time: Ticks) -> None:
+        self._clock.at(time, WAKES + replica.index, self._wakes[replica.index])
+
+    def _wake(self, replica: Replica, timer: Timer) -> None:
+        if self._timers[replica.index] is None and not self._paused[replica.index]:
+            self._begin(replica, self._clock.now)
+
+
+def cut_of(request: Request, replica: int) -> Cut:
+    """What an aborted call had made."""
+    return Cut(request.sample, replica, request.tokens - request.context_tokens, tuple(request.segments))

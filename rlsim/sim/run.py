@@ -1,0 +1,87 @@
+"""From a plan to a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlsim.build import Plan
+from rlsim.controller import Controller
+from rlsim.core.engine import Request
+from rlsim.core.log import RunLog
+from rlsim.core.noise import StepNoise
+from rlsim.core.replica import Replica
+from rlsim.core.steptime import StepTime
+from rlsim.core.streams import generator
+from rlsim.core.ticks import to_ticks
+from rlsim.sim.simulation import Simulation
+from rlsim.sim.world import World
+from rlsim.workload.workload import Workload
+
+Length = Callable[[Request, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One finished simulation."""
+
+    plan: Plan
+    replication: int
+    log: RunLog
+
+
+def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
+    """Run one replication of a plan; ``DeadlockError`` when it cannot progress."""
+    workload = plan.workload_of(replication)
+    world = make_world(plan, workload)
+    controller = make_controller(plan, workload)
+    run = plan.scenario.run
+    simulation = Simulation(controller, world)
+    return Run(plan, replication, simulation.run(steps or run.steps, run.max_simulated_seconds))
+
+
+def make_controller(plan: Plan, workload: Workload) -> Controller:
+    """A fresh controller of the plan's policy."""
+    return Controller(
+        plan.policy(),
+        plan.shape,
+        lambda draw: workload.prompt_tokens(workload.prompt_at(draw)[0]),
+        scores=workload.reward_latency is not None,
+    )
+
+
+def make_world(plan: Plan, workload: Workload) -> World:
+    """Fresh machines and the workload."""
+    scenario, limits = plan.scenario, plan.limits
+    law = plan.law.quantise(limits.max_num_batched_tokens, limits.max_num_seqs)
+    replicas = [_replica(plan, index, law, workload) for index in range(plan.shape.replicas)]
+    given = scenario.workload
+    return World(
+        replicas,
+        plan.training,
+        workload,
+        to_ticks(plan.sync.seconds()),
+        plan.sync.scope,
+        to_ticks(plan.switching.to_training_seconds()),
+        to_ticks(plan.switching.to_rollout_seconds()),
+        limits.max_model_len,
+        given.turns.environments if given.turns else None,
+        given.reward.workers if given.reward else None,
+        scenario.rollout.kv_while_waiting,
+        _restore_ticks(plan),
+    )
+
+
+def _replica(plan: Plan, index: int, law: StepTime, workload: Workload) -> Replica:
+    cv = plan.scenario.rollout.step_time.noise_cv
+    noise = None
+    if cv:
+        mean = round(cv * law.decode(1, 1))
+        noise = StepNoise(generator(workload.seed, "step noise", index), mean)
+    return Replica(index, plan.limits, law, plan.scenario.rollout.data_parallel, noise=noise)
+
+
+def _restore_ticks(plan: Plan) -> int:
+    rollout = plan.scenario.rollout
+    per_token = plan.architecture.kv_bytes_per_token_per_gpu(rollout.tensor_parallel) / rollout.pipeline_parallel
+    return to_ticks(per_token / plan.device.host_link_bytes_per_second)

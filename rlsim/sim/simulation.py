@@ -1,0 +1,198 @@
+"""The simulated executor: carries out a controller's commands on SimPy's clock and tells it what happened.
+
+Everything that happens reaches the controller through one inbox, taken up once an instant after all step boundaries
+and services of that instant; ``now`` is stamped there. Every command owes one reply; the run ends after the training
+iteration asked for, or with a report when nothing is left to happen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rlsim.controller import Controller
+from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train
+from rlsim.core.engine import Request
+from rlsim.core.errors import DeadlockError
+from rlsim.core.events import (
+    Aborted,
+    Cut,
+    Event,
+    RoleSet,
+    Scored,
+    Started,
+    Synced,
+    ToolReturned,
+    Trained,
+)
+from rlsim.core.log import Decision, FinalRow, GateRow, IterationRow, RunLog
+from rlsim.core.ticks import to_seconds, to_ticks
+from rlsim.sim.calls import Calls
+from rlsim.sim.clock import CONTROLLER, Clock, Timer
+from rlsim.sim.fleet import Fleet
+from rlsim.sim.pool import WorkerPool
+from rlsim.sim.trainer import Trainer
+from rlsim.sim.world import World
+
+
+class Simulation:
+    """One run of one controller in one world."""
+
+    def __init__(self, controller: Controller, world: World, keep_decisions: bool = True) -> None:
+        self.log = RunLog()
+        self._controller, self._world, self._keeps = controller, world, keep_decisions
+        self._clock = Clock()
+        self._calls = Calls(world, lambda replica: world.replicas[replica].version)
+        if world.workload.drift is not None:
+            for replica in world.replicas:
+                replica.set_length(self._calls.length)
+        self._fleet = Fleet(self._clock, world.replicas, self.log, self)
+        self._trainer = Trainer(self._clock, world, self._fleet, self.log)
+        self._tools = WorkerPool(self._clock, self.log, "tool", world.environments)
+        self._rewards = WorkerPool(self._clock, self.log, "reward", world.reward_workers)
+        self._inbox: deque[Event] = deque()
+        self._attended = False
+        self._gate: str | None = None
+        self._over = self._clock.env.event()
+        self._steps = 0
+        self._execute: dict[type, Callable[[Any], None]] = {
+            Submit: self._submit,
+            Abort: self._abort,
+            Train: self._train,
+            Sync: self._sync,
+            SetRole: self._set_role,
+            CallTool: self._call_tool,
+            Score: self._score,
+        }
+
+    def run(self, steps: int, max_seconds: float | None = None) -> RunLog:
+        """Simulate until ``steps`` training iterations have ended; DeadlockError when that cannot be."""
+        self._steps = steps
+        if max_seconds is not None:
+            self._clock.at(to_ticks(max_seconds), CONTROLLER, self._stop)
+        self._deliver(Started())
+        try:
+            self._clock.env.run(until=self._over)
+        except RuntimeError as error:
+            raise DeadlockError(self._deadlock()) from error
+        self._close()
+        return self.log
+
+    # -- towards the controller -----------------------------------------------------------------------
+
+    def finished(self, request: Request, replica: int) -> None:
+        """A call ended by itself."""
+        self._deliver(self._calls.ended(request, replica))
+
+    def _deliver(self, event: Event) -> None:
+        self._inbox.append(event)
+        if not self._attended:
+            self._attended = True
+            self._clock.at(self._clock.now, CONTROLLER, self._attend)
+
+    def _attend(self, timer: Timer) -> None:
+        controller, now = self._controller, self._clock.now
+        while self._inbox and controller.iterations < self._steps:
+            event = self._inbox.popleft()
+            iterations = controller.iterations
+            commands = controller.handle(now, event)
+            if self._keeps:
+                self.log.decisions.append(Decision(now, event, tuple(commands)))
+            for command in commands:
+                self._execute[type(command)](command)
+            if controller.view.gate != self._gate:
+                self._gate = controller.view.gate
+                self.log.gates.append(GateRow(now, self._gate))
+            if controller.iterations > iterations:
+                self.log.iterations.append(IterationRow(iterations, now, controller.view.version))
+        self._attended = False
+        if controller.iterations >= self._steps:
+            self._stop(timer)
+
+    def _stop(self, timer: Timer) -> None:
+        if not self._over.triggered:
+            self._over.succeed()
+
+    # -- commands -------------------------------------------------------------------------------------
+
+    def _submit(self, command: Submit) -> None:
+        request = self._calls.request(command, self._clock.now)
+        ticks = request.restored_tokens * self._world.restore_ticks_per_token
+        if ticks:
+            self._clock.after(ticks, lambda: self._fleet.submit(command.replica, request))
+        else:
+            self._fleet.submit(command.replica, request)
+
+    def _abort(self, command: Abort) -> None:
+        by_replica: dict[int, list[int]] = {}
+        for sample in command.samples:
+            by_replica.setdefault(self._controller.samples[sample].replica, []).append(sample)
+        self._fleet.abort(by_replica, self._aborted)
+
+    def _aborted(self, cuts: list[Cut]) -> None:
+        for cut in cuts:
+            self._calls.cut(cut)
+        self._deliver(Aborted(tuple(cuts)))
+
+    def _train(self, command: Train) -> None:
+        samples = [self._calls.lengths(sample) for sample in command.samples]
+        self._trainer.train(command, samples, lambda: self._trained(command))
+
+    def _trained(self, command: Train) -> None:
+        for sample in command.samples:
+            del self._calls.trajectories[sample]
+        self._deliver(Trained(command.step))
+
+    def _sync(self, command: Sync) -> None:
+        self._trainer.sync(command, lambda: self._deliver(Synced(command.version)))
+
+    def _set_role(self, command: SetRole) -> None:
+        self._trainer.set_role(command.role, lambda: self._deliver(RoleSet(command.role)))
+
+    def _call_tool(self, command: CallTool) -> None:
+        found, workload = self._calls.trajectories[command.sample], self._world.workload
+        place = (found.prompt, found.attempt, found.member, command.turn)
+        event = ToolReturned(command.sample, workload.tool_output_tokens(*place))
+        seconds = workload.tool_latency_seconds(*place)
+        self._tools.serve(command.sample, to_ticks(seconds), lambda: self._deliver(event))
+
+    def _score(self, command: Score) -> None:
+        found = self._calls.trajectories[command.sample]
+        seconds = self._world.workload.reward_latency_seconds(found.prompt, found.attempt, found.member)
+        self._rewards.serve(command.sample, to_ticks(seconds), lambda: self._deliver(Scored(command.sample)))
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        log = self.log
+        log.end, log.events = self._clock.now, self._clock.events
+        made = {cut.sample: cut.tokens for cut in self._fleet.close()}
+        log.final = final_rows(self._controller, made)
+        ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
+        log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
+        log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
+        log.preemptions = sum(rank.preemptions for rank in ranks)
+        log.engine_steps = sum(replica.total_steps for replica in self._world.replicas)
+
+    def _deadlock(self) -> str:
+        view = self._controller.view
+        since = self.log.gates[-1].now if self.log.gates else 0
+        waiting = sum(len(replica.requests()) for replica in self._world.replicas)
+        return (
+            f"deadlock at {to_seconds(self._clock.now):.3f} s after {self._controller.iterations} of {self._steps} "
+            f"training iterations: nothing is left to happen.\n"
+            f"  gate: {view.gate or 'open'} (since {to_seconds(since):.3f} s); trainer: {view.trainer}\n"
+            f"  complete groups waiting: {len(view.ready)} of {view.shape.prompts_per_step} for a batch; "
+            f"open groups: {view.open_groups}\n"
+            f"  samples in flight: {view.running_samples} ({waiting} calls on replicas); parked: {len(view.parked)}"
+        )
+
+
+def final_rows(controller: Controller, made: dict[int, int]) -> list[FinalRow]:
+    """What became of every sample; ``made`` are tokens of calls still under way, by sample."""
+    rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
+    for sample in controller.samples.values():
+        fate = "in_flight" if sample.state in ("running", "tool", "scoring") else "buffered"
+        rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))
+    return sorted(rows)

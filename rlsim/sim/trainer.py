@@ -1,0 +1,80 @@
+"""The trainer on the clock: phases of a step, publication of weights, and the switch of shared GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlsim.core.commands import Sync, Train
+from rlsim.core.log import RunLog, SpanRow
+from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.sim.clock import Clock
+from rlsim.sim.fleet import Fleet
+from rlsim.sim.world import World
+
+TRAINER = -1
+Then = Callable[[], None]
+
+
+class Trainer:
+    """One trainer; it does one thing at a time because its controller asks for one."""
+
+    def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog) -> None:
+        self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
+        self._streaming = False
+
+    def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
+        """Run the phases of a step, or of the part of it that has come."""
+        phases = self._phases(command.last, samples)
+        now = self._clock.now
+        for name, seconds in phases:
+            end = now + to_ticks(seconds)
+            self._log.spans.append(SpanRow(TRAINER, name, now, end, command.step))
+            now = end
+        self._clock.after(now - self._clock.now, then)
+
+    def _phases(self, last: bool, samples: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
+        cost = self._world.training
+        if last and not self._streaming:
+            return cost.phases(samples)
+        self._streaming = not last
+        part = [("update_actor", cost.micro_batch_seconds(samples))]
+        return [*part, ("update_actor", cost.optimizer_seconds())] if last else part
+
+    def sync(self, command: Sync, then: Then) -> None:
+        """Publish weights in the mode asked for."""
+        reset = command.mode != "keep"
+        asked = self._clock.now
+
+        def booked() -> None:
+            self._log.spans.append(SpanRow(TRAINER, "sync", asked, self._clock.now, command.version))
+            then()
+
+        if self._world.sync_scope == "per_replica":
+            ticks = self._world.sync_ticks + to_ticks(command.resume_seconds)
+            self._fleet.update_each(command.version, ticks, reset, booked)
+            return
+        self._fleet.pause(lambda: self._transfer(command, reset, booked))
+
+    def _transfer(self, command: Sync, reset: bool, then: Then) -> None:
+        start = self._clock.now
+        wait = to_ticks(command.resume_seconds)
+
+        def arrived() -> None:
+            self._fleet.set_version(command.version, reset)
+            for replica in self._fleet.replicas:
+                self._log.spans.append(SpanRow(replica.index, "sync", start, self._clock.now, command.version))
+            self._fleet.resume()
+            then()
+
+        self._clock.after(self._world.sync_ticks + wait, arrived)
+
+    def set_role(self, role: str, then: Then) -> None:
+        """Switch the shared GPUs; the engines are paused from here to the next publication."""
+        world = self._world
+        ticks = world.to_training_ticks if role == "train" else world.to_rollout_ticks
+        self._fleet.pause(lambda: self._switch(ticks, then))
+
+    def _switch(self, ticks: Ticks, then: Then) -> None:
+        now = self._clock.now
+        self._log.spans.append(SpanRow(TRAINER, "switch", now, now + ticks, -1))
+        self._clock.after(ticks, then)

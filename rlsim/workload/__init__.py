@@ -1,0 +1,1 @@
+"""What is asked of the cluster: prompts, groups, lengths, turns and tools."""

@@ -1,0 +1,195 @@
+"""What is asked of the cluster: prompts, groups, lengths, turns and tools, decided by identity.
+
+A sample is (prompt, attempt, member). Everything that chance decides about it is a function of the seed and
+that identity, never of the order in which a policy asks: two policies compared under one seed meet the same
+luck.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from rlsim.core.errors import ParameterError
+from rlsim.core.streams import FloatArray, IndexedUniforms, generator
+from rlsim.workload.latency import LatencyLaw
+from rlsim.workload.lengths import LengthLaw, described
+from rlsim.workload.luck import Copula, GroupDraws, independent
+from rlsim.workload.ranges import above, whole, within
+from rlsim.workload.tails import group_max_ratio
+
+ATTEMPTS_PER_EPOCH = 1000
+"""Epoch e visits a prompt as attempt ``e * 1000``; each recycling of the prompt adds one."""
+
+LARGEST_DATASET_PROMPTS = 100_000_000
+LARGEST_GROUP = 65_536
+_EPOCHS_KEPT = 4
+_PROMPTS_KEPT = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Lengths that change as the model learns: by a factor (1 + growth) a version, within [1/max, max]."""
+
+    growth_per_version: float
+    max_factor: float
+
+    def __post_init__(self) -> None:
+        above("growth_per_version", self.growth_per_version, -1.0)
+        within("max_factor", self.max_factor, 1.0, 1e6)
+
+    def factor(self, version: int) -> float:
+        """What the uncapped length is multiplied by at ``version``."""
+        limit = math.log(self.max_factor)
+        return math.exp(min(limit, max(-limit, version * math.log1p(self.growth_per_version))))
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Trajectories of several turns. ``count`` is a law of whole numbers of turns; its cap is the most.
+
+    The count shares the group's correlation and the prompt's score with the lengths: a long prompt has both
+    longer and more turns. Tool latency (seconds) and output (tokens) are independent of all else.
+    """
+
+    count: LengthLaw
+    tool_latency: LatencyLaw
+    tool_output_tokens: LengthLaw
+
+
+class _Luck:
+    """Everything remembered of what was drawn; forgetting it changes no value."""
+
+    def __init__(self, workload: Workload) -> None:
+        seed, size, turns = workload.seed, workload.group_size, workload.turns
+        copula = Copula(seed, workload.intra_group_correlation)
+        self.responses = GroupDraws(seed, "response", size, copula, workload.response_length.uncapped)
+        self.prompt_uniforms = IndexedUniforms(seed, "prompt length")
+        self.prompt_tokens: dict[int, int] = {}
+        self.epochs: dict[int, npt.NDArray[np.int64]] = {}
+        self.tools = None if turns is None else _Tools(seed, size, copula, turns)
+        self.rewards: GroupDraws | None = None
+        if workload.reward_latency is not None:
+            self.rewards = GroupDraws(seed, "reward", size, independent, workload.reward_latency.quantile)
+
+
+class _Tools:
+    def __init__(self, seed: int, size: int, copula: Copula, turns: Turns) -> None:
+        self.counts = GroupDraws(seed, "turns", size, copula, turns.count.quantile)
+        self.latencies = GroupDraws(seed, "tool latency", size, independent, turns.tool_latency.quantile)
+        self.outputs = GroupDraws(seed, "tool output", size, independent, turns.tool_output_tokens.quantile)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The prompts and the laws of what they ask for.
+
+    ``response_length`` is the law of one turn at version 0. ``intra_group_correlation`` in [0, 1) is that of
+    the normal scores within a group; for lognormal lengths it is the intraclass correlation of log lengths.
+    """
+
+    seed: int
+    group_size: int
+    dataset_prompts: int
+    prompt_length: LengthLaw
+    response_length: LengthLaw
+    intra_group_correlation: float = 0.0
+    drift: Drift | None = None
+    turns: Turns | None = None
+    reward_latency: LatencyLaw | None = None
+    _luck: _Luck = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whole("seed", self.seed, low=0, high=2**63 - 1)
+        whole("group_size", self.group_size, high=LARGEST_GROUP)
+        whole("dataset_prompts", self.dataset_prompts, high=LARGEST_DATASET_PROMPTS)
+        within("intra_group_correlation", self.intra_group_correlation, 0.0, 1.0, open_above=True)
+        object.__setattr__(self, "_luck", _Luck(self))
+
+    def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
+        """Travels without what it remembers."""
+        return Workload, tuple(getattr(self, f.name) for f in fields(self) if f.init)
+
+    def prompt_at(self, draw: int) -> tuple[int, int]:
+        """(prompt, first attempt) of the ``draw``-th prompt taken from the loader, counted from 0.
+
+        Each epoch visits every prompt once, in an order of its own.
+        """
+        epoch, place = divmod(draw, self.dataset_prompts)
+        order = self._luck.epochs.get(epoch)
+        if order is None:
+            order = self._shuffle(epoch)
+        return int(order[place]), epoch * ATTEMPTS_PER_EPOCH
+
+    def _shuffle(self, epoch: int) -> npt.NDArray[np.int64]:
+        known = self._luck.epochs
+        if len(known) >= _EPOCHS_KEPT:
+            del known[next(iter(known))]
+        known[epoch] = generator(self.seed, "epoch", epoch).permutation(self.dataset_prompts)
+        return known[epoch]
+
+    def prompt_tokens(self, prompt: int) -> int:
+        """Length of the prompt, the same at every attempt."""
+        known = self._luck.prompt_tokens
+        if prompt not in known:
+            if len(known) >= _PROMPTS_KEPT:
+                known.clear()
+            quantile = np.array([self._luck.prompt_uniforms[prompt]])
+            known[prompt] = int(self.prompt_length.quantile(quantile)[0])
+        return known[prompt]
+
+    def response_quantiles(self, prompt: int, attempt: int, turn: int = 0, members: int | None = None) -> FloatArray:
+        """Length quantiles of the first ``members`` (by default, the group): shape (members,).
+
+        Surplus members follow the group's; asking for them changes nobody's quantile.
+        """
+        count = self.group_size if members is None else members
+        return self._luck.responses.quantiles(prompt, attempt, turn, count)
+
+    def response_tokens(self, prompt: int, attempt: int, member: int, turn: int = 0, version: int = 0) -> int:
+        """Tokens of a turn whose first token is made by weights of ``version``; its quantile ignores that."""
+        tokens = self._luck.responses.value(prompt, attempt, turn, member)
+        if self.drift is not None:
+            tokens *= self.drift.factor(version)
+        return round(min(self.response_length.cap_tokens, max(1.0, tokens)))
+
+    def reward_latency_seconds(self, prompt: int, attempt: int, member: int) -> float:
+        """Time to score the sample; 0 without a law."""
+        rewards = self._luck.rewards
+        return 0.0 if rewards is None else rewards.value(prompt, attempt, 0, member)
+
+    def turn_count(self, prompt: int, attempt: int, member: int) -> int:
+        """Turns of the trajectory; 1 without ``turns``."""
+        tools = self._luck.tools
+        return 1 if tools is None else int(tools.counts.value(prompt, attempt, 0, member))
+
+    def tool_latency_seconds(self, prompt: int, attempt: int, member: int, turn: int) -> float:
+        """Time of the tool call that follows ``turn``; ParameterError without ``turns``."""
+        return self._required_tools().latencies.value(prompt, attempt, turn, member)
+
+    def tool_output_tokens(self, prompt: int, attempt: int, member: int, turn: int) -> int:
+        """Tokens that the tool call after ``turn`` adds to the context; ParameterError without ``turns``."""
+        return int(self._required_tools().outputs.value(prompt, attempt, turn, member))
+
+    def _required_tools(self) -> _Tools:
+        if self._luck.tools is None:
+            raise ParameterError("turns", None, "the law of turns, in a workload that calls tools")
+        return self._luck.tools
+
+    def expected_group_max_ratio(self, members: int | None = None) -> float:
+        """M_tail: mean of the longest of ``members`` (by default, the group) over the mean, for one turn."""
+        count = self.group_size if members is None else whole("members", members, high=LARGEST_GROUP)
+        return group_max_ratio(self.response_length, count, self.intra_group_correlation)
+
+    def describe(self) -> str:
+        """Mean, median, cap, truncated share, correlation and M_tail of the response law, in one line."""
+        law, size = self.response_length, self.group_size
+        median = int(law.quantile(np.array([0.5]))[0])
+        per = " a turn" if self.turns else ""
+        return (
+            f"response tokens{per}: {described(law)}; mean {law.mean_tokens():,.0f}, median {median:,}, "
+            f"rho {self.intra_group_correlation:g}, M_tail({size}) {self.expected_group_max_ratio():.2f}"
+        )

@@ -1,0 +1,95 @@
+"""Fitting step laws: a known law is found again, and errors are those of unseen points."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from calibration.stepfit import StepSample, fit_step_law, hold_out_by_kind, hold_out_error
+from calibration.tables import grid, open_tables, profile_name, silicon_profile
+from rlsim.core.errors import ParameterError
+from rlsim.core.steptime import attention_pairs
+from rlsim.costs.profile import load_profile
+from rlsim.costs.provenance import Provenance
+from rlsim.costs.steplaw import StepLaw
+
+HERE = Provenance("fitted", "a law made up for the test")
+TRUTH = StepLaw(
+    tokens=(1, 64, 512),
+    dense_seconds=(6e-3, 7e-3, 1.3e-2),
+    sequences=(1, 256),
+    sequence_seconds=(0.0, 1e-3),
+    decodes=(1, 64, 1024),
+    kv_seconds_per_token=(5e-8, 4e-8, 3.5e-8),
+    pair_seconds=7e-10,
+)
+
+
+class Tables:
+    """Tables that hold exactly a law, in milliseconds."""
+
+    def decode_step_latency(self, gen_tokens: int, isl: int, osl: int) -> float:
+        return 1e3 * TRUTH.decode_seconds(gen_tokens, gen_tokens * (isl + osl // 2 + 1))
+
+    def predict_prefill_latency(self, bs: int, isl: int, prefix: int) -> float:
+        new = isl - prefix
+        return 1e3 * TRUTH.mixed_seconds(0, 0, bs, bs * new, bs * attention_pairs(new, prefix))
+
+    def mixed_step_latency(self, ctx_tokens: int, gen_tokens: int, isl: int, osl: int) -> float:
+        chunks = ctx_tokens // isl
+        pairs = chunks * attention_pairs(isl, 0)
+        kv = gen_tokens * (isl + osl // 2 + 1)
+        return 1e3 * TRUTH.mixed_seconds(gen_tokens, kv, chunks, ctx_tokens, pairs)
+
+
+SAMPLES = list(grid(Tables(), kv_capacity_tokens=400_000))
+
+
+def test_a_law_is_found_again_from_half_of_the_grid() -> None:
+    law = fit_step_law(SAMPLES[::2], HERE)
+    assert hold_out_error(law, SAMPLES[1::2]).median < 1e-3
+    assert hold_out_error(law, SAMPLES[1::2]).worst < 0.02
+    assert law.pair_seconds == pytest.approx(7e-10, rel=0.02)
+
+
+def test_the_grid_stays_inside_the_kv_cache_and_has_all_kinds_of_steps() -> None:
+    assert all(sample.kv_tokens <= 400_000 for sample in SAMPLES)
+    assert {sample.kind for sample in SAMPLES} == {"decode", "prefill", "mixed"}
+    assert {sample.kind for sample in SAMPLES[1::2]} == {"decode", "prefill", "mixed"}
+
+
+def test_the_error_is_that_of_the_worst_point_and_says_where() -> None:
+    slow = StepSample(2 * TRUTH.decode_seconds(8, 1000), decodes=8, kv_tokens=1000)
+    exact = StepSample(TRUTH.decode_seconds(4, 1000), decodes=4, kv_tokens=1000)
+    error = hold_out_error(TRUTH, [exact, slow])
+    assert error.worst == pytest.approx(0.5)
+    assert error.where.startswith("8 decodes over 1000 KV tokens")
+    assert hold_out_by_kind(TRUTH, [exact, slow]) == {"decode": error}
+
+
+def test_a_fit_without_samples_is_refused() -> None:
+    with pytest.raises(ParameterError, match="samples"):
+        fit_step_law([], HERE)
+
+
+def test_profiles_are_named_after_model_device_and_sharding() -> None:
+    assert profile_name("meta-llama/Meta-Llama-3.1-8B", "h100_sxm", 1) == "llama-3.1-8b_h100-sxm_tp1"
+
+
+TABLES_INSTALLED = importlib.util.find_spec("aiconfigurator_core") is not None
+
+
+@pytest.mark.skipif(TABLES_INSTALLED, reason="the tables are installed")
+def test_without_the_tables_the_error_names_the_extra() -> None:
+    with pytest.raises(ParameterError, match=r"rlsim\[tables\]"):
+        open_tables("Qwen/Qwen3-8B", "h100_sxm", "vllm", 1, 1, "0.24.0")
+
+
+@pytest.mark.skipif(not TABLES_INSTALLED, reason="needs the tables extra")
+def test_the_tables_give_the_shipped_profile_again(tmp_path: Path) -> None:
+    made = silicon_profile("Qwen/Qwen3-8B", "h100_sxm", out=tmp_path)
+    shipped = load_profile("qwen3-8b_h100-sxm_tp1")
+    assert made.law.dense_seconds == pytest.approx(shipped.law.dense_seconds, rel=1e-3)
+    assert load_profile(tmp_path / "qwen3-8b_h100-sxm_tp1.json") == made
