@@ -269,6 +269,7 @@ class Scheduler:
         del self.running[request.sample]
         if request is self._partial:
             self._partial = None
+        if request.finish_at < 0:
             blocks, computed = request.blocks, request.computed
         else:
             self._stop_decoding(request)

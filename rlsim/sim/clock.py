@@ -23,10 +23,10 @@ WAKES = REPLICAS + 3
 class Timer(simpy.Event):
     """An event that happens by itself at its time. SimPy cannot cancel one: compare before acting."""
 
-    def __init__(self, clock: Clock, action: Callable[[Timer], None]) -> None:
-        super().__init__(clock.env)
-        self._ok, self._value = True, None
-        self.callbacks.append(action)
+    def __init__(self, env: simpy.Environment, action: Callable[[Timer], None]) -> None:
+        self.env = env
+        self.callbacks = [action]  # type: ignore[list-item]
+        self._ok, self._value, self._defused = True, None, False
 
 
 class Clock:
@@ -43,9 +43,10 @@ class Clock:
 
     def at(self, time: Ticks, priority: int, action: Callable[[Timer], None]) -> Timer:
         """Call ``action`` at ``time``, in the order of ``priority`` among equals."""
-        timer = Timer(self, action)
+        env = self.env
+        timer = Timer(env, action)
         self.events += 1
-        self.env.schedule(timer, EventPriority(priority), time - self.env.now)
+        env.schedule(timer, EventPriority(priority), time - env.now)
         return timer
 
     def after(self, delay: Ticks, action: Callable[[], None]) -> None:

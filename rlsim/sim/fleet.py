@@ -31,6 +31,7 @@ class Fleet:
         self._clock, self.replicas, self._log, self._caller = clock, replicas, log, caller
         self._timers: list[Timer | None] = [None] * len(replicas)
         """The end of the window under way; None while idle."""
+        self._waking = [False] * len(replicas)
         self._paused = [False] * len(replicas)
         self._at_boundary: list[list[Then]] = [[] for _ in replicas]
         self._ends: list[Callable[[Timer], None]] = [partial(self._boundary, replica) for replica in replicas]
@@ -42,7 +43,7 @@ class Fleet:
         wants_cut = replica.submit(request)
         if self._timers[index] is None:
             if not self._paused[index]:
-                self._wake_at(replica, self._clock.now)
+                self._wake_now(replica)
         elif wants_cut:
             self._cut(replica)
 
@@ -78,7 +79,7 @@ class Fleet:
         """Let every replica run again."""
         for replica in self.replicas:
             self._paused[replica.index] = False
-            self._wake_at(replica, self._clock.now)
+            self._wake_now(replica)
 
     def update_each(self, version: int, ticks: Ticks, reset: bool, then: Then) -> None:
         """Give every replica new weights on its own: it pauses at its boundary for ``ticks``."""
@@ -88,7 +89,7 @@ class Fleet:
             self.set_version(version, reset, [replica])
             self._log.spans.append(SpanRow(replica.index, "sync", start, self._clock.now, version))
             self._paused[replica.index] = False
-            self._wake_at(replica, self._clock.now)
+            self._wake_now(replica)
             waiting.discard(replica.index)
             if not waiting:
                 then()
@@ -153,10 +154,13 @@ class Fleet:
         if end is not None:
             self._timers[replica.index] = self._clock.at(end, replica.index, self._ends[replica.index])
 
-    def _wake_at(self, replica: Replica, time: Ticks) -> None:
-        self._clock.at(time, WAKES + replica.index, self._wakes[replica.index])
+    def _wake_now(self, replica: Replica) -> None:
+        if not self._waking[replica.index]:
+            self._waking[replica.index] = True
+            self._clock.at(self._clock.now, WAKES + replica.index, self._wakes[replica.index])
 
     def _wake(self, replica: Replica, timer: Timer) -> None:
+        self._waking[replica.index] = False
         if self._timers[replica.index] is None and not self._paused[replica.index]:
             self._begin(replica, self._clock.now)
 

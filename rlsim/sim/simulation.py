@@ -99,8 +99,9 @@ class Simulation:
             commands = controller.handle(now, event)
             if self._keeps:
                 self.log.decisions.append(Decision(now, event, tuple(commands)))
-            for command in commands:
-                self._execute[type(command)](command)
+            if controller.iterations < self._steps:
+                for command in commands:
+                    self._execute[type(command)](command)
             if controller.view.gate != self._gate:
                 self._gate = controller.view.gate
                 self.log.gates.append(GateRow(now, self._gate))

@@ -44,9 +44,9 @@ class Rank:
                 return None
             self.decoding.difference_update(self.scheduler.preempted)
         self.decoding.difference_update(self.scheduler.preempted)
-        return self._batch()
+        return self.batch()
 
-    def _batch(self) -> Batch:
+    def batch(self) -> Batch:
         batch = Batch()
         for sample, tokens in self.scheduler.scheduled().items():
             request = self.scheduler.requests[sample]

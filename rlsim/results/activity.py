@@ -1,0 +1,242 @@
+"""What every GPU did at every instant of a run: engine steps, trainer phases, publication, switching, or idle and why.
+
+The rows of a replica tile the run without gap or overlap. On GPUs of its own the trainer (``who`` = -1) is tiled too;
+on shared GPUs its phases appear on the replicas, which are the same GPUs, and its own row shows only when it works.
+The rules for causes are in docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlsim.core.log import RunLog
+from rlsim.results.columns import Columns, integers, seconds
+from rlsim.results.history import History
+from rlsim.results.timeline import Steps, Union, union_of
+
+TRAINER = -1
+Ticks64 = NDArray[np.int64]
+IDLE = (
+    "idle:staleness",
+    "idle:concurrency",
+    "idle:tail",
+    "idle:trainer",
+    "idle:data",
+    "idle:tools",
+    "idle:reward",
+    "idle:quiesce",
+    "idle:open",
+)
+"""Causes of idle time. Gates of a user's own parts add theirs under the gate's name."""
+_CAUSE_OF_GATE = {"": "idle:open", "barrier": "idle:tail", "drain": "idle:tail", "train": "idle:quiesce"}
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Rows by ``who`` and time; ``what`` indexes ``names``."""
+
+    names: list[str]
+    who: Ticks64
+    what: Ticks64
+    start: Ticks64
+    end: Ticks64
+    counts: NDArray[np.int64]
+    """Shape (rows, 4): steps, decodes, prefill tokens, KV tokens; 0 outside engine steps."""
+
+    def columns(self) -> Columns:
+        """The table, with names and seconds."""
+        counted = zip(("steps", "decodes", "prefill_tokens", "kv_tokens"), self.counts.T.copy(), strict=True)
+        names = np.array(self.names, object)
+        return {
+            "who": self.who,
+            "what": names[self.what],
+            "start_seconds": seconds(self.start),
+            "end_seconds": seconds(self.end),
+            **dict(counted),
+        }
+
+
+class _Names:
+    """Small integers for names, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def code(self, name: str) -> int:
+        if name not in self._codes:
+            self._codes[name] = len(self.names)
+            self.names.append(name)
+        return self._codes[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What was going on in the whole system, as functions of time."""
+
+    shared: bool
+    gate: Steps
+    """Code of the idle cause that the gate stands for."""
+    trainer: Steps
+    """Code of what the trainer does; -1 while it does nothing."""
+    generating: Union
+    tools: Union
+    rewards: Union
+
+    def changes(self) -> Ticks64:
+        """Every instant at which something here changes, sorted."""
+        edges = (self.generating.edges(), self.tools.edges(), self.rewards.edges())
+        return np.unique(np.concatenate([self.gate.times, self.trainer.times, *edges]))
+
+
+def activity(log: RunLog, shared: bool, replicas: int, history: History) -> Activity:
+    """The activity of a run; ``shared`` says whether the trainer works on the replicas' GPUs."""
+    return _Book(log, shared, history).activity(replicas)
+
+
+class _Book:
+    def __init__(self, log: RunLog, shared: bool, history: History) -> None:
+        self._names, self._end, self._history = _Names(), log.end, history
+        code = self._names.code
+        for name in ("decode", "prefill", "sync", "switch", *IDLE):
+            code(name)
+        windows = integers(log.windows, 8)
+        self._work = _work_rows(windows)
+        spans = [(s.who, code(s.what), s.start, min(s.end, log.end)) for s in log.spans if s.start < min(s.end, log.end)]
+        self._spans = integers(spans, 4)
+        trainer = self._spans[self._spans[:, 0] == TRAINER]
+        gates = [(row.now, code(_CAUSE_OF_GATE.get(row.gate, f"idle:{row.gate}"))) for row in log.gates]
+        draining = [(row.now, int(row.gate == "drain")) for row in log.gates]
+        self._draining = Steps.of(draining, 0)
+        self._state = _State(
+            shared,
+            Steps.of(gates, code("idle:open")),
+            Steps.of_intervals(trainer[:, 2], trainer[:, 3], trainer[:, 1], -1),
+            union_of(windows[:, 1], windows[:, 2]),
+            _service_union(log, "tool"),
+            _service_union(log, "reward"),
+        )
+        self._changes = self._state.changes()
+
+    def activity(self, replicas: int) -> Activity:
+        parts = [self._trainer_rows()]
+        own = np.concatenate([self._work, _uncounted(self._spans[self._spans[:, 0] != TRAINER])])
+        own = own[np.lexsort((own[:, 2], own[:, 0]))]
+        bounds = np.searchsorted(own[:, 0], np.arange(replicas + 1))
+        for replica in range(replicas):
+            parts.append(self._replica_rows(replica, own[bounds[replica] : bounds[replica + 1]]))
+        table = np.concatenate(parts)
+        return Activity(self._names.names, *table[:, :4].T.copy(), table[:, 4:])
+
+    # -- one actor ------------------------------------------------------------------------------------
+
+    def _trainer_rows(self) -> Ticks64:
+        busy = self._spans[self._spans[:, 0] == TRAINER]
+        busy = busy[np.argsort(busy[:, 2], kind="stable")]
+        if self._state.shared:
+            return _uncounted(busy)
+        start, end, _ = _gaps(busy[:, 2], busy[:, 3], self._end)
+        start, end, _ = _cut(start, end, self._changes)
+        return _tiled(_uncounted(busy), TRAINER, self._trainer_causes(start), start, end)
+
+    def _replica_rows(self, replica: int, own: Ticks64) -> Ticks64:
+        start, end, after = _gaps(own[:, 2], own[:, 3], self._end)
+        tools = self._tool_waits(replica)
+        changes = np.union1d(self._changes, tools.edges()) if len(tools.start) else self._changes
+        start, end, gap = _cut(start, end, changes)
+        next_what = np.append(own[:, 1], -1)[after]
+        causes = self._replica_causes(start, next_what[gap], tools)
+        if self._history.running.get(replica) and len(start) and end[-1] == self._end:
+            causes[-1] = self._stepping(causes[-1])
+        return _tiled(own, replica, causes, start, end)
+
+    def _stepping(self, cause: int) -> int:
+        """A step under way at the end of the run left no window: its time is not idle."""
+        idle = self._names.names[cause].startswith("idle:") and cause != self._names.code("idle:quiesce")
+        return self._names.code("decode") if idle else cause
+
+    def _tool_waits(self, replica: int) -> Union:
+        waits = [(start, end) for where, start, end in self._history.tool_waits if where == replica]
+        table = integers(waits, 2)
+        return union_of(table[:, 0], table[:, 1])
+
+    # -- causes ---------------------------------------------------------------------------------------
+
+    def _replica_causes(self, at: Ticks64, next_what: Ticks64, tools: Union) -> Ticks64:
+        """Why a replica without work at ``at`` has none; on shared GPUs, what the trainer does there instead."""
+        code, state = self._names.code, self._state
+        trainer, gate = state.trainer.at(at), state.gate.at(at)
+        waits_for_others = (gate == code("idle:tail")) & ~state.generating.covers(at)
+        in_sync = (trainer == code("sync")) & (next_what == code("sync"))
+        return np.select(
+            [
+                (trainer >= 0) & state.shared,
+                in_sync | (gate == code("idle:quiesce")),
+                tools.covers(at),
+                waits_for_others,
+            ],
+            [trainer, code("idle:quiesce"), code("idle:tools"), self._without_generation(at, trainer, "idle:trainer")],
+            gate,
+        )
+
+    def _trainer_causes(self, at: Ticks64) -> Ticks64:
+        """Why the trainer does nothing at ``at``."""
+        code, state = self._names.code, self._state
+        stopped = self._without_generation(at, np.full(len(at), -1), "idle:data")
+        data = np.where(state.generating.covers(at), code("idle:data"), stopped)
+        return np.where(self._draining.at(at) > 0, code("idle:tail"), data)
+
+    def _without_generation(self, at: Ticks64, trainer: Ticks64, otherwise: str) -> Ticks64:
+        """What all wait for while no replica works: the trainer, rewards, tools, in this order."""
+        code, free = self._names.code, trainer < 0
+        rewards, tools = self._state.rewards.covers(at) & free, self._state.tools.covers(at) & free
+        return np.select([rewards, tools], [code("idle:reward"), code("idle:tools")], code(otherwise))
+
+
+def _work_rows(windows: Ticks64) -> Ticks64:
+    """(replica, what, start, end, steps, decodes, prefill tokens, KV tokens): a window with chunks is prefill (1)."""
+    chunks = windows[:, 5] > 0
+    return np.column_stack([windows[:, 0], chunks, windows[:, 1:5], windows[:, 6:8]]).astype(np.int64)
+
+
+def _uncounted(rows: Ticks64) -> Ticks64:
+    return np.column_stack([rows, np.zeros((len(rows), 4), np.int64)])
+
+
+def _service_union(log: RunLog, what: str) -> Union:
+    table = integers(((row.asked, min(row.end, log.end)) for row in log.services if row.what == what), 2)
+    return union_of(table[:, 0], table[:, 1])
+
+
+def _gaps(start: Ticks64, end: Ticks64, run_end: int) -> tuple[Ticks64, Ticks64, Ticks64]:
+    """Starts and ends of what the sorted rows leave of [0, run_end], and the row that follows each."""
+    before, after = np.append(0, end), np.append(start, run_end)
+    found = np.flatnonzero(after > before)
+    return before[found], after[found], found
+
+
+def _cut(start: Ticks64, end: Ticks64, changes: Ticks64) -> tuple[Ticks64, Ticks64, Ticks64]:
+    """Intervals cut at every change inside them, and the interval that each piece came from."""
+    low, high = np.searchsorted(changes, start, "right"), np.searchsorted(changes, end, "left")
+    inner = np.maximum(high - low, 0)
+    gap = np.repeat(np.arange(len(start)), inner + 1)
+    first = np.cumsum(inner + 1) - (inner + 1)
+    offset = np.arange(len(gap)) - first[gap]
+    edges = np.append(changes, 0)
+    piece_start = np.where(offset == 0, start[gap], edges[np.minimum(low[gap] + offset - 1, len(changes))])
+    piece_end = np.where(offset == inner[gap], end[gap], edges[np.minimum(low[gap] + offset, len(changes))])
+    return piece_start, piece_end, gap
+
+
+def _tiled(own: Ticks64, who: int, what: Ticks64, start: Ticks64, end: Ticks64) -> Ticks64:
+    """Own rows and classified gaps in order of time; neighbouring gaps of one cause are one."""
+    joins = np.zeros(len(start), bool)
+    joins[1:] = (what[1:] == what[:-1]) & (start[1:] == end[:-1])
+    heads = np.flatnonzero(~joins)
+    last = np.append(heads[1:], len(start)) - 1
+    rest = np.column_stack([np.full(len(heads), who), what[heads], start[heads], end[last[: len(heads)]]])
+    table = np.concatenate([own, _uncounted(rest.astype(np.int64))])
+    return table[np.argsort(table[:, 2], kind="stable")]

@@ -1,0 +1,181 @@
+"""The decisions of a run, read once: the lives of its samples, their segments, its training commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlsim.core.commands import Command, Submit, Train
+from rlsim.core.errors import ParameterError
+from rlsim.core.events import Aborted, Event, Finished, Segments, Synced, ToolReturned
+from rlsim.core.log import RunLog
+from rlsim.core.ticks import Ticks
+
+NEVER: Ticks = -1
+"""A tick that did not come."""
+
+
+class Life:
+    """One sample, as its commands and replies tell it."""
+
+    __slots__ = (
+        "calls",
+        "context_tokens",
+        "draw",
+        "ended_tokens",
+        "finish_reason",
+        "finished",
+        "first_token",
+        "group",
+        "member",
+        "prompt_tokens",
+        "replica",
+        "sample",
+        "segments",
+        "submitted",
+        "tool_since",
+        "turns",
+        "version_first",
+        "version_last",
+        "version_tokens",
+    )
+
+    def __init__(self, command: Submit, group: int, now: Ticks) -> None:
+        self.sample, self.group, self.draw, self.member = command.sample, group, command.draw, command.member
+        self.prompt_tokens = command.context_tokens
+        self.submitted = now
+        self.first_token = self.finished = self.tool_since = NEVER
+        self.finish_reason = ""
+        self.version_first = self.version_last = -1
+        self.calls = self.turns = self.segments = 0
+        self.ended_tokens = 0
+        """Response tokens of calls that have ended."""
+        self.version_tokens = 0
+        """Sum over those tokens of the version that made them."""
+        self.context_tokens = 0
+        """Of the last call, without what it makes."""
+        self.replica = -1
+
+    @property
+    def tool_tokens(self) -> int:
+        """Tokens that tools appended and a later call read."""
+        return max(0, self.context_tokens - self.prompt_tokens - self.ended_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One ``Train`` command and the version that the replicas served when it was given."""
+
+    step: int
+    now: Ticks
+    version: int
+    samples: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """What the decisions say; samples in order of their numbers once read."""
+
+    lives: dict[int, Life] = field(default_factory=dict)
+    segments: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(sample, number within the sample, replica, version, tokens)."""
+    trainings: list[Training] = field(default_factory=list)
+    call_starts: list[Ticks] = field(default_factory=list)
+    call_ends: list[Ticks] = field(default_factory=list)
+    tool_waits: list[tuple[int, Ticks, Ticks]] = field(default_factory=list)
+    """(replica that made the turn, asked, returned); the end of the run for calls under way."""
+    running: dict[int, int] = field(default_factory=dict)
+    """Calls still under way at the end of the run, by replica."""
+
+
+def read_history(log: RunLog) -> History:
+    """One pass over the decisions; ``ParameterError`` when the run did not keep them."""
+    if log.final and not log.decisions:
+        raise ParameterError("run.record", False, "true: tables and metrics are derived from the recorded decisions")
+    reader = _Reader()
+    for now, event, commands in log.decisions:
+        reader.take_event(now, event)
+        reader.take_commands(now, commands)
+    return reader.closed(log.end)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.history = History()
+        self._groups: dict[tuple[int, int], int] = {}
+        self._version = 0
+        self._handlers: dict[type, Any] = {
+            Finished: self._finished,
+            Aborted: self._aborted,
+            ToolReturned: self._tool_returned,
+            Synced: self._synced,
+        }
+
+    def take_event(self, now: Ticks, event: Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(now, event)
+
+    def take_commands(self, now: Ticks, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if type(command) is Submit:
+                self._submit(now, command)
+            elif type(command) is Train:
+                self.history.trainings.append(Training(command.step, now, self._version, command.samples))
+
+    def closed(self, end: Ticks) -> History:
+        history = self.history
+        history.lives = dict(sorted(history.lives.items()))
+        history.segments.sort()
+        waiting = [life for life in history.lives.values() if life.tool_since != NEVER]
+        history.tool_waits += [(life.replica, life.tool_since, end) for life in waiting]
+        return history
+
+    def _submit(self, now: Ticks, command: Submit) -> None:
+        history = self.history
+        life = history.lives.get(command.sample)
+        if life is None:
+            group = self._groups.setdefault((command.draw, command.recycle), len(self._groups))
+            life = history.lives[command.sample] = Life(command, group, now)
+        life.calls += 1
+        life.turns = command.turn + 1
+        life.replica, life.context_tokens = command.replica, command.context_tokens
+        history.call_starts.append(now)
+        history.running[command.replica] = history.running.get(command.replica, 0) + 1
+
+    def _finished(self, now: Ticks, event: Finished) -> None:
+        life = self.history.lives[event.sample]
+        if not life.ended_tokens:
+            life.first_token = event.first_token_at
+        self._call_ended(now, life, event.replica, event.segments)
+        if event.reason == "tool":
+            life.tool_since = now
+        else:
+            life.finished, life.finish_reason = now, event.reason
+
+    def _aborted(self, now: Ticks, event: Aborted) -> None:
+        for cut in event.cuts:
+            self._call_ended(now, self.history.lives[cut.sample], cut.replica, cut.segments)
+
+    def _call_ended(self, now: Ticks, life: Life, replica: int, segments: Segments) -> None:
+        history = self.history
+        history.call_ends.append(now)
+        history.running[replica] -= 1
+        for version, tokens in segments:
+            if life.version_first < 0:
+                life.version_first = version
+            life.version_last = version
+            life.version_tokens += version * tokens
+            life.ended_tokens += tokens
+            history.segments.append((life.sample, life.segments, replica, version, tokens))
+            life.segments += 1
+        life.context_tokens += sum(tokens for _, tokens in segments)
+
+    def _tool_returned(self, now: Ticks, event: ToolReturned) -> None:
+        life = self.history.lives[event.sample]
+        self.history.tool_waits.append((life.replica, life.tool_since, now))
+        life.tool_since = NEVER
+
+    def _synced(self, now: Ticks, event: Synced) -> None:
+        self._version = event.version

@@ -1,0 +1,85 @@
+"""The tables of a run as data frames; every one is derived from the log, in a fixed order of rows and columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlsim.core.log import RunLog
+from rlsim.core.ticks import to_seconds
+from rlsim.results.activity import Activity, activity
+from rlsim.results.columns import Columns, integers, sample_columns, seconds, segment_columns, update_columns
+from rlsim.results.history import History, read_history
+from rlsim.sim.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = ("samples", "segments", "updates", "activity", "services", "gates")
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A run read once: what tables and metrics are made from."""
+
+    run: Run
+    history: History
+    samples: Columns
+    updates: Columns
+    activity: Activity
+
+
+def digest(run: Run) -> Digest:
+    """Read a run; ``ParameterError`` when it did not keep its decisions."""
+    history = read_history(run.log)
+    samples = sample_columns(run.log, history)
+    updates = update_columns(run.log, run.plan, history, samples)
+    replicas = run.plan.shape.replicas
+    return Digest(run, history, samples, updates, activity(run.log, run.plan.colocated, replicas, history))
+
+
+def tables(run: Run) -> dict[str, pd.DataFrame]:
+    """Data frames by name (``TABLES``).
+
+    ``samples``: one row a sample that entered generation. ``segments``: tokens by sample, replica and version.
+    ``updates``: one row a training iteration. ``activity``: what every replica and the trainer (-1) did, in
+    tiles. ``services``: tool calls and scorings. ``gates``: from when admission was held by what. Seconds since
+    the start of the run; NaN and -1 where there is no answer. Raises ``ParameterError`` when the run did not
+    keep its decisions.
+    """
+    import pandas as pd
+
+    return {name: pd.DataFrame(columns, copy=False) for name, columns in table_columns(digest(run)).items()}
+
+
+def table_columns(read: Digest) -> dict[str, Columns]:
+    """Every table as columns, by name."""
+    log = read.run.log
+    return {
+        "samples": read.samples,
+        "segments": segment_columns(read.history),
+        "updates": read.updates,
+        "activity": read.activity.columns(),
+        "services": _service_columns(log),
+        "gates": _gate_columns(log),
+    }
+
+
+def _service_columns(log: RunLog) -> Columns:
+    times = integers(((row.asked, row.start, row.end) for row in log.services), 3)
+    return {
+        "sample": np.array([row.sample for row in log.services], np.int64),
+        "what": np.array([row.what for row in log.services], object),
+        "asked_seconds": seconds(times[:, 0]),
+        "start_seconds": seconds(times[:, 1]),
+        "end_seconds": seconds(times[:, 2]),
+    }
+
+
+def _gate_columns(log: RunLog) -> Columns:
+    return {
+        "start_seconds": np.array([to_seconds(row.now) for row in log.gates], np.float64),
+        "gate": np.array([row.gate for row in log.gates], object),
+    }

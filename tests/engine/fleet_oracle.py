@@ -1,0 +1,90 @@
+"""The naive replica behind the interface by which the fleet drives the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from naive import Content, NaiveScheduler
+from naive_replica import Batch, NaiveReplica, Rank
+
+from rlsim.core.engine import EngineLimits, Request
+from rlsim.core.replica import Window
+from rlsim.core.steptime import StepTime
+from rlsim.core.ticks import Ticks
+
+Length = Callable[[Request, int], int]
+
+
+class VersionedScheduler(NaiveScheduler):
+    """Knows named contents too, and lengths that the version at the first token decides."""
+
+    version = 0
+    length: Length | None = None
+
+    def _content(self, request: Request, index: int) -> Content:
+        content = super()._content(request, index)
+        return content if content[0] == "prompt" else (*request.content, index)  # type: ignore[return-value]
+
+    def _is_finished(self, request: Request) -> bool:
+        if self.length is not None and request.tokens == request.context_tokens + 1:
+            request.target_tokens = self.length(request, self.version)
+        return super()._is_finished(request)
+
+
+class OracleReplica(NaiveReplica):
+    """One step a window: there is never anything to cut."""
+
+    def __init__(self, index: int, limits: EngineLimits, law: StepTime, ranks: int = 1) -> None:
+        super().__init__(index, limits, law, ranks)
+        self.ranks = [Rank(VersionedScheduler(limits)) for _ in range(ranks)]
+        self._start: Ticks = 0
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps
+
+    def submit(self, request: Request, rank: int | None = None) -> bool:
+        super().submit(request, rank)
+        return False
+
+    def set_length(self, length: Length) -> None:
+        for rank in self.ranks:
+            rank.scheduler.length = length
+
+    def set_version(self, version: int) -> None:
+        self.version = version
+        for rank in self.ranks:
+            rank.scheduler.version = version
+
+    def requests(self) -> list[Request]:
+        return [request for rank in self.ranks for request in rank.scheduler.requests.values()]
+
+    def begin(self, now: Ticks) -> Ticks | None:
+        self._start = now
+        return super().begin(now)
+
+    def cut(self, now: Ticks) -> Ticks | None:
+        return None
+
+    def stop(self, now: Ticks) -> Ticks | None:
+        """Take back the step under way: what is not done by ``now`` does not count."""
+        if self._in_step:
+            self.steps -= 1
+            self.prefill_tokens -= sum(batch.prefill_tokens for batch in self._batches())
+            self._in_step = []
+        return None
+
+    def window(self, end: Ticks) -> Window:
+        batches = self._batches()
+        return Window(
+            self._start,
+            end,
+            1,
+            sum(batch.decodes for batch in batches),
+            sum(batch.chunks for batch in batches),
+            sum(batch.prefill_tokens for batch in batches),
+            sum(batch.kv_tokens for batch in batches),
+        )
+
+    def _batches(self) -> list[Batch]:
+        return [rank.batch() for rank in self._in_step]
