@@ -8,6 +8,7 @@ The rules for causes are in docs/metrics.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,9 @@ class _Book:
             code(name)
         windows = integers(log.windows, 8)
         self._work = _work_rows(windows)
-        spans = [(s.who, code(s.what), s.start, min(s.end, log.end)) for s in log.spans if s.start < min(s.end, log.end)]
+        spans = [
+            (s.who, code(s.what), s.start, min(s.end, log.end)) for s in log.spans if s.start < min(s.end, log.end)
+        ]
         self._spans = integers(spans, 4)
         trainer = self._spans[self._spans[:, 0] == TRAINER]
         gates = [(row.now, code(_CAUSE_OF_GATE.get(row.gate, f"idle:{row.gate}"))) for row in log.gates]
@@ -122,14 +125,13 @@ class _Book:
         self._changes = self._state.changes()
 
     def activity(self, replicas: int) -> Activity:
-        parts = [self._trainer_rows()]
         own = np.concatenate([self._work, _uncounted(self._spans[self._spans[:, 0] != TRAINER])])
         own = own[np.lexsort((own[:, 2], own[:, 0]))]
         bounds = np.searchsorted(own[:, 0], np.arange(replicas + 1))
-        for replica in range(replicas):
-            parts.append(self._replica_rows(replica, own[bounds[replica] : bounds[replica + 1]]))
-        table = np.concatenate(parts)
-        return Activity(self._names.names, *table[:, :4].T.copy(), table[:, 4:])
+        tiles = (self._replica_rows(replica, own[low:high]) for replica, (low, high) in enumerate(pairwise(bounds)))
+        table = np.concatenate([self._trainer_rows(), *tiles])
+        who, what, start, end = table[:, :4].T.copy()
+        return Activity(self._names.names, who, what, start, end, table[:, 4:])
 
     # -- one actor ------------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ def integers(rows: Iterable[Sequence[int]], width: int) -> NDArray[np.int64]:
 def sample_columns(log: RunLog, history: History) -> Columns:
     """One row a sample that entered generation, in order of sample numbers.
 
-    Where there is no answer (never finished, not trained on): NaN in seconds and lags, -1 in steps and versions, an empty
-    string as reason. Response tokens of samples in flight include the call under way.
+    Where there is no answer (never finished, not trained on): NaN in seconds and lags, -1 in steps and versions,
+    an empty string as reason. Response tokens of samples in flight include the call under way.
     """
     lives = list(history.lives.values())
     final = {row.sample: row for row in log.final}

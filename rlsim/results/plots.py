@@ -21,6 +21,7 @@ from rlsim.results.curves import (
 )
 from rlsim.results.plots_arms import step_time_bars, utilisation_bars
 from rlsim.results.plots_timeline import timeline
+from rlsim.results.statistics import interval
 from rlsim.results.style import (
     BLACK,
     BLUE,
@@ -29,6 +30,7 @@ from rlsim.results.style import (
     PURPLE,
     SKY,
     VERMILLION,
+    legend_below,
     mark_versions,
     new_figure,
     save_figure,
@@ -51,10 +53,10 @@ __all__ = [
 ]
 
 LAGS = {
-    "start_lag": ("start lag", "trained version − version at first token"),
-    "end_lag": ("end lag", "trained version − version at last token"),
-    "span": ("span", "version at last − version at first token"),
-    "token_weighted_lag": ("token-weighted lag", "mean over the sample's tokens"),
+    "start_lag": ("start lag", "v(trained) − v(first token)"),
+    "end_lag": ("end lag", "v(trained) − v(last token)"),
+    "span": ("span", "v(last token) − v(first token)"),
+    "token_weighted_lag": ("token-weighted lag", "v(trained) − mean v over its tokens"),
 }
 
 
@@ -118,6 +120,7 @@ def length_histogram(tables: Tables, title: str = "Response lengths", cap_tokens
     axes.set_ylabel("samples per bin (% of all)")
     if len(ended):
         _lengths(axes, ended, cap_tokens)
+    legend_below(figure, axes.get_legend_handles_labels()[0])
     return figure
 
 
@@ -140,21 +143,15 @@ def _lengths(axes: Axes, ended: DataFrame, cap_tokens: int | None) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
 def _percent(values: NDArray[np.float64], edges: NDArray[np.float64], total: int) -> NDArray[np.float64]:
     return 100 * np.histogram(values, edges)[0] / max(total, 1)
 
 
-def _half_width(ended: DataFrame, confidence: float = 0.95) -> str:
-    from scipy.special import stdtrit
-
-    means = ended.groupby("group")["response_tokens"].mean().to_numpy(float)
-    if len(means) < 2:
-        return ""
-    half = stdtrit(len(means) - 1, (1 + confidence) / 2) * means.std(ddof=1) / np.sqrt(len(means))
-    return f" ± {half:,.0f}"
+def _half_width(ended: DataFrame) -> str:
+    found = interval(ended.groupby("group")["response_tokens"].mean().to_list())
+    return "" if found.high is None else f" ± {found.high - found.mean:,.0f}"
 
 
 # -- staleness --------------------------------------------------------------------------------------------
@@ -187,7 +184,7 @@ def _lag(axes: Axes, lags: NDArray[np.float64], fractional: bool, top: float, co
         text = f"mean {lags.mean():.2f}\nmax {lags.max():.3g}"
         axes.text(0.97, 0.97, text, transform=axes.transAxes, ha="right", va="top")
     axes.set_xlim(-0.6, top + 0.6)
-    axes.set_ylim(0, 115)
+    axes.set_ylim(0, 128)
     axes.set_yticks(range(0, 101, 20))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.grid(True)

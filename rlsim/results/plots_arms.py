@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,71 +24,61 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Shares = Mapping[str, float]
-"""Share of GPU time by cause; the shares of a pool add up to 1."""
+    from rlsim.results.metrics import Metrics
+    from rlsim.results.statistics import Estimate
+    from rlsim.results.utilisation import Shares
 
-
-class HasUtilisation(Protocol):
-    """Metrics of one run, as far as the bars need them."""
-
-    @property
-    def utilisation(self) -> Mapping[str, Shares]:
-        """Shares by cause for each pool: rollout, trainer, all."""
-        ...
-
-
-class Interval(Protocol):
-    """A mean with its confidence interval; no bounds for a single run."""
-
-    @property
-    def mean(self) -> float:
-        """Mean over replications."""
-        ...
-
-    @property
-    def low(self) -> float | None:
-        """Lower bound."""
-        ...
-
-    @property
-    def high(self) -> float | None:
-        """Upper bound."""
-        ...
-
-    @property
-    def n(self) -> int:
-        """Replications."""
-        ...
+POOLS = ("rollout", "trainer", "all")
+_ROW, _GAP = 1.0, 0.9
+"""Heights of a bar and of the space between arms."""
 
 
 @styled
 def utilisation_bars(
-    metrics_by_arm: Mapping[str, Sequence[HasUtilisation]], title: str = "What the GPUs spend their time on"
+    metrics_by_arm: Mapping[str, Sequence[Metrics]], title: str = "What the GPUs spend their time on"
 ) -> Figure:
     """A stacked bar of GPU-time shares by cause for the rollout GPUs, the trainer GPUs and all, for each arm.
 
     Means over the replications of an arm; the figure beside a bar is its share of time not idle, with the
-    standard deviation over replications.
+    standard deviation over replications. Arms whose trainer shares the GPUs have one bar.
     """
-    counts = sorted({len(metrics) for metrics in metrics_by_arm.values()})
-    n = "–".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    note = f"Mean over n = {n} replications, measured steps only; right: share of time not idle ± standard deviation"
-    figure = new_figure(2.2 + 1.15 * len(metrics_by_arm), title, note)
-    axes, shown, ticks = figure.subplots(), set[str](), dict[float, str]()
-    for place, (arm, metrics) in enumerate(metrics_by_arm.items()):
-        axes.annotate(
-            _wrapped(arm), (0, place * 4 + 1), xycoords=("axes fraction", "data"), xytext=(-72, 0),
-            textcoords="offset points", ha="right", va="center", fontweight="bold",
-        )  # fmt: skip
-        for row, pool in enumerate(metrics[0].utilisation):
-            ticks[place * 4 + row] = pool
-            shown |= _stacked(axes, place * 4 + row, [run.utilisation[pool] for run in metrics])
+    n = _range(len(metrics) for metrics in metrics_by_arm.values())
+    note = (
+        f"Mean over n = {n} replications, measured steps only; right: % of time not idle ± standard deviation"
+    )
+    pools = {arm: _pools(metrics) for arm, metrics in metrics_by_arm.items()}
+    height = sum(len(found) * _ROW + _GAP for found in pools.values())
+    figure = new_figure(2.2 + 0.29 * height, title, note)
+    axes, shown, ticks, top = figure.subplots(), set[str](), dict[float, str](), 0.0
+    for arm, found in pools.items():
+        _arm_name(axes, arm, top + (len(found) - 1) * _ROW / 2)
+        for row, (pool, runs) in enumerate(found.items()):
+            ticks[top + row * _ROW] = pool
+            shown |= _stacked(axes, top + row * _ROW, runs)
+        top += len(found) * _ROW + _GAP
     axes.set_yticks(list(ticks), list(ticks.values()))
-    axes.set_ylim(len(metrics_by_arm) * 4 - 1.3, -0.7)
+    axes.set_ylim(top - _GAP - 0.3, -0.7)
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of GPU time (%)")
-    legend_below(figure, cause_patches(shown, hatched=True), columns=5)
+    legend_below(figure, cause_patches(shown, hatched=True))
     return figure
+
+
+def _pools(metrics: Sequence[Metrics]) -> dict[str, list[Shares]]:
+    found = {pool: [getattr(run.utilisation, pool) for run in metrics] for pool in POOLS}
+    return {"shared": found["all"]} if found["rollout"] == found["trainer"] else found
+
+
+def _arm_name(axes: Axes, arm: str, place: float) -> None:
+    axes.annotate(
+        _wrapped(arm), (0, place), xycoords=("axes fraction", "data"), xytext=(-72, 0),
+        textcoords="offset points", ha="right", va="center", fontweight="bold",
+    )  # fmt: skip
+
+
+def _range(counts: Iterable[int]) -> str:
+    found = sorted(counts)
+    return " to ".join(dict.fromkeys(str(count) for count in (found[:1] + found[-1:])))
 
 
 def _wrapped(name: str, width: int = 22) -> str:
@@ -103,8 +93,8 @@ def _stacked(axes: Axes, place: float, runs: Sequence[Shares]) -> set[str]:
     for what in whats:
         share = 100 * float(np.mean([run.get(what, 0.0) for run in runs]))
         drawn = cause(what)
-        if share > 0:
-            axes.barh(place, share, left=left, height=0.82, fc=drawn.colour, ec=GREY, lw=0.5, hatch=drawn.hatch)
+        axes.barh(place, share, left=left, height=0.82, fc=drawn.colour, ec=GREY, lw=0.5, hatch=drawn.hatch)
+        if share >= 0.05:
             shown.add(what)
         if share >= 4:
             _number(axes, left + share / 2, place, share, what)
@@ -127,7 +117,7 @@ def _number(axes: Axes, x: float, place: float, share: float, what: str) -> None
 
 @styled
 def step_time_bars(
-    estimates_by_arm: Mapping[str, Interval],
+    estimates_by_arm: Mapping[str, Estimate],
     published: Mapping[str, Sequence[float]],
     title: str = "Step time",
     confidence: float = 0.95,
@@ -138,44 +128,51 @@ def step_time_bars(
     prediction: (predicted - published) / published. ``confidence`` is the level the intervals were made with.
     """
     figure = new_figure(2.2 + 0.75 * len(estimates_by_arm), title, _note(estimates_by_arm, confidence))
-    axes = figure.subplots()
+    axes, longest = figure.subplots(), _longest(estimates_by_arm, published)
     for place, (arm, found) in enumerate(estimates_by_arm.items()):
-        _estimate(axes, place, found, published.get(arm, ()))
+        _estimate(axes, place, found, published.get(arm, ()), longest)
     axes.set_yticks(range(len(estimates_by_arm)), [_wrapped(arm, 28) for arm in estimates_by_arm])
     axes.set_ylim(len(estimates_by_arm) - 0.4, -0.6)
-    axes.set_xlim(0, _longest(estimates_by_arm, published) * 1.3)
+    axes.set_xlim(0, 1.22 * longest)
     axes.set_xlabel("step time (s)")
     axes.xaxis.grid(True)
     _step_time_legend(figure, confidence, any(published.get(arm) for arm in estimates_by_arm))
     return figure
 
 
-def _note(estimates: Mapping[str, Interval], confidence: float) -> str:
+def _note(estimates: Mapping[str, Estimate], confidence: float) -> str:
     alone = any(found.low is None for found in estimates.values())
-    counts = ", ".join(dict.fromkeys(str(found.n) for found in estimates.values()))
+    counts = _range(found.n for found in estimates.values())
     single = "; a single run has no interval" if alone else ""
     return f"Mean over n = {counts} replications, {100 * confidence:g} % t interval (n − 1 degrees of freedom){single}"
 
 
-def _longest(estimates: Mapping[str, Interval], published: Mapping[str, Sequence[float]]) -> float:
+def _longest(estimates: Mapping[str, Estimate], published: Mapping[str, Sequence[float]]) -> float:
     predicted = [found.mean if found.high is None else found.high for found in estimates.values()]
     return max([*predicted, *(seconds for arm in estimates for seconds in published.get(arm, ()))])
 
 
-def _estimate(axes: Axes, place: int, found: Interval, published: Sequence[float]) -> None:
+def _estimate(axes: Axes, place: int, found: Estimate, published: Sequence[float], longest: float) -> None:
     axes.barh(place, found.mean, height=0.6, fc=BLUE, zorder=2)
-    reach = found.mean
-    text = f"{found.mean:.1f} s"
+    reach, text = found.mean, f"{found.mean:.1f} s"
     if found.low is not None and found.high is not None:
         error = [[found.mean - found.low], [found.high - found.mean]]
         axes.errorbar(found.mean, place, xerr=error, fmt="none", ecolor=BLACK, elinewidth=1.6, capsize=5, zorder=3)
-        reach, text = found.high, f"{text} ± {(found.high - found.low) / 2:.1f}"
-    for seconds in published:
-        axes.plot(seconds, place, marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", zorder=4)
-        text += f"   ({(found.mean / seconds - 1) * 100:+.1f} % of {seconds:g} s)"
-    axes.annotate(
-        text, (max([reach, *published]), place), xytext=(10, 0), textcoords="offset points", va="center", fontsize=11
-    )
+        reach, text = found.high, f"{found.mean:.1f} ± {(found.high - found.low) / 2:.1f} s"
+    axes.plot(published, [place] * len(published), marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", zorder=4)
+    errors = ", ".join(_error(found.mean, seconds) for seconds in published)
+    inside = found.mean > 0.25 * longest
+    if inside:
+        _beside(axes, 0.0, place, text, "white")
+    _beside(axes, max([reach, *published]), place, errors if inside else f"{text}   {errors}", BLACK)
+
+
+def _error(predicted: float, published: float) -> str:
+    return f"{(predicted / published - 1) * 100:+.1f} % of {published:g} s".replace("-", "−")
+
+
+def _beside(axes: Axes, x: float, place: int, text: str, colour: str) -> None:
+    axes.annotate(text, (x, place), xytext=(10, 0), textcoords="offset points", va="center", color=colour, zorder=5)
 
 
 def _step_time_legend(figure: Figure, confidence: float, any_published: bool) -> None:
@@ -184,6 +181,6 @@ def _step_time_legend(figure: Figure, confidence: float, any_published: bool) ->
 
     handles: list[Patch | Line2D] = [Patch(fc=BLUE, label=f"predicted, {100 * confidence:g} % interval")]
     if any_published:
-        label = "published; in brackets the error of the prediction"
+        label = "published; beside it the error of the prediction"
         handles.append(Line2D([], [], marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", label=label))
     legend_below(figure, handles)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 64
 """More replicas than this are drawn as bands: how many of them do what."""
-BINS = 1500
-"""Bins of the time axis: finer than a pixel."""
+BINS, BAND_BINS = 1500, 400
+"""Bins of the time axis: finer than a pixel for bars, coarser for bands."""
 
 Span = tuple[float, float]
 Shares = dict[str, NDArray[np.float64]]
@@ -30,12 +30,13 @@ def timeline(tables: Tables, title: str = "Timeline", seconds: Span | None = Non
     """Bars by cause for each replica and the trainer, with a mark where a weights version was published.
 
     A bar shows what took most of each bin of time (a 1500th of ``seconds``, by default the whole run). Above 64
-    replicas the upper part shows how many replicas do what.
+    replicas the upper part shows how many replicas do what. Blank: nothing is booked, as for a trainer on shared
+    GPUs while they generate.
     """
     span = seconds or (0.0, max(end_seconds(tables), 1e-9))
-    edges = np.linspace(*span, BINS + 1)
     activity, found = tables["activity"], replicas(tables)
     bands = len(found) > MOST_ROWS
+    edges = np.linspace(*span, (BAND_BINS if bands else BINS) + 1)
     figure = new_figure(_height(len(found)), title, _note(len(found), bands, span))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[max(min(len(found), 24), 4), 1.5])
     rollout = activity[activity["who"] != TRAINER]
@@ -51,9 +52,9 @@ def _height(count: int) -> float:
 
 
 def _note(count: int, bands: bool, span: Span) -> str:
-    what = "replicas stacked by what they do" if bands else "each bar shows what takes most of a bin"
-    bin_seconds = (span[1] - span[0]) / BINS
-    return f"One run; {count} replicas; {what} ({bin_seconds:.2g} s); dashed: weights version published"
+    what = "stacked by what they do, means of" if bands else "coloured by what takes most of each of the"
+    bin_seconds = (span[1] - span[0]) / (BAND_BINS if bands else BINS)
+    return f"One run; {count} replicas, {what} {bin_seconds:.2g} s bins; dashed: weights version published"
 
 
 def _finish(upper: Axes, lower: Axes, tables: Tables, span: Span) -> None:

@@ -38,7 +38,10 @@ _STYLE: dict[str, Any] = {
     "grid.color": PALE,
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
+    "legend.handlelength": 1.6,
     "figure.dpi": DOTS_PER_INCH,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.06,
 }
 
 
@@ -52,7 +55,7 @@ class Cause(NamedTuple):
 
 CAUSES = {
     "decode": Cause("decode", BLUE),
-    "prefill": Cause("prefill (and mixed steps)", SKY),
+    "prefill": Cause("prefill or mixed step", SKY),
     "old_log_prob": Cause("old log-prob", "#8FD3BF"),
     "reference": Cause("reference log-prob", "#C9EBE1"),
     "values": Cause("critic values", "#EBC9DB"),
@@ -61,15 +64,15 @@ CAUSES = {
     "overhead": Cause("fixed overhead", "#4D4D4D"),
     "sync": Cause("weight sync", VERMILLION),
     "switch": Cause("role switch", YELLOW),
-    "train": Cause("GPUs are training", "#B9DDD1", "xx"),
     "idle:tail": Cause("idle: tail", "#F7DDA8", "//"),
     "idle:staleness": Cause("idle: staleness bound", "#E9C8DA", "\\\\"),
     "idle:concurrency": Cause("idle: concurrency limit", "#BBD8F0", ".."),
     "idle:data": Cause("idle: waits for data", "#DADADA", "--"),
     "idle:tools": Cause("idle: waits for tools", "#F5F0B5", "++"),
-    "idle:train": Cause("idle: GPUs are training", "#B9DDD1", "xx"),
-    "idle:barrier": Cause("idle: barrier", "#EFBF99", "||"),
-    "idle:drain": Cause("idle: drain", "#D9B48F", "oo"),
+    "idle:reward": Cause("idle: waits for rewards", "#EFBF99", "||"),
+    "idle:trainer": Cause("idle: waits for the trainer", "#C3D9C9", "xx"),
+    "idle:quiesce": Cause("idle: stops for an update", "#D9B48F", "oo"),
+    "idle:open": Cause("idle: not held back", "#F4F4F4"),
 }
 _OTHERS = (("#C2C2C2", "*"), ("#9A9A9A", "O"), ("#B0A090", "x"), ("#A9B0C0", "+"))
 
@@ -108,14 +111,17 @@ def new_figure(height_inches: float, title: str, note: str) -> Figure:
 
     figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    figure.supxlabel(note, x=0.01, ha="left", fontsize=10, color=GREY)
+    figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=14, fontweight="bold")
+    figure.text(0.01, 1 - 0.34 / height_inches, note, ha="left", va="top", fontsize=10, color="#555555")
     return figure
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
-    """One legend for the whole figure, under the axes."""
-    figure.legend(handles=list(handles), loc="outside lower center", ncols=min(columns, max(len(handles), 1)))
+def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
+    """One legend for the whole figure, under the axes, in as many columns as its longest label allows."""
+    if handles:
+        widest = max(len(str(handle.get_label())) for handle in handles)
+        columns = max(1, int((WIDTH_INCHES - 0.3) / (0.088 * widest + 0.62)))
+        figure.legend(handles=list(handles), loc="outside lower center", ncols=min(columns, len(handles)))
 
 
 def cause_patches(whats: Iterable[str], hatched: bool) -> list[Artist]:

@@ -49,9 +49,14 @@ def tables(run: Run) -> dict[str, pd.DataFrame]:
     the start of the run; NaN and -1 where there is no answer. Raises ``ParameterError`` when the run did not
     keep its decisions.
     """
+    return {name: _frame(columns) for name, columns in table_columns(digest(run)).items()}
+
+
+def _frame(columns: Columns) -> pd.DataFrame:
     import pandas as pd
 
-    return {name: pd.DataFrame(columns, copy=False) for name, columns in table_columns(digest(run)).items()}
+    texts = {name: pd.Series(values, dtype="str") for name, values in columns.items() if values.dtype == object}
+    return pd.DataFrame({**columns, **texts})
 
 
 def table_columns(read: Digest) -> dict[str, Columns]:

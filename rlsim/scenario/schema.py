@@ -293,7 +293,6 @@ class Run(Section):
     replications: Count = Field(default=3, description="Runs with seeds of their own")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals over replications")
     max_simulated_seconds: Positive | None = Field(default=None, description="Stop there; None: no limit")
-    record: bool = Field(default=True, description="Keep the event log")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """A warm-up that leaves no step to measure."""
@@ -313,6 +312,14 @@ class Published(Section):
     notes: str = Field(default="", description="Anything else the reader must know")
 
 
+class Sensitivity(Section):
+    """An input that had to be assumed, and other values it could have."""
+
+    key: Name = Field(description="Key path of a number in this scenario")
+    values: tuple[float, ...] = Field(min_length=1, strict=False, description="Other values to try")
+    reason: Name = Field(description="Why it had to be assumed")
+
+
 class Scenario(Section):
     """One cluster, model, workload, policy and run, with arms applied."""
 
@@ -329,6 +336,7 @@ class Scenario(Section):
     policy: Policy
     run: Run
     published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
+    sensitivity: tuple[Sensitivity, ...] = Field(default=(), strict=False, description="Assumed inputs to vary")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """More GPUs used than there are, and more updates than samples."""

@@ -1,0 +1,188 @@
+"""The command line: parse, call, print. Results go to stdout, progress and errors to stderr."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rlsim.planning.replicate import Outcome, Task
+    from rlsim.scenario.source import Document
+
+app = typer.Typer(
+    help="Simulate reinforcement-learning post-training of language models, before buying the GPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+conformance_app = typer.Typer(help="Hold the simulated engine to a real one.", no_args_is_help=True)
+calibrate_app = typer.Typer(help="Fit cost models to real runs.", no_args_is_help=True)
+app.add_typer(conformance_app, name="conformance")
+app.add_typer(calibrate_app, name="calibrate")
+
+ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
+Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
+Overlays = Annotated[list[Path], typer.Option("--overlay", help="File merged over the scenario.", show_default=False)]
+ArmName = Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)]
+Out = Annotated[Path | None, typer.Option("--out", help="Directory for tables, logs and figures.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Processes; default: one a core.", show_default=False)]
+
+
+def main() -> None:
+    """Entry point: errors the user can act on end with one line and exit code 2, a deadlock with 3."""
+    from rlsim.core.errors import DeadlockError, RlsimError
+
+    try:
+        app()
+    except DeadlockError as error:
+        print(error, file=sys.stderr)
+        sys.exit(3)
+    except RlsimError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def run(
+    scenario: ScenarioFile,
+    arm: ArmName = None,
+    sets: Sets = [],  # noqa: B006
+    overlays: Overlays = [],  # noqa: B006
+    out: Out = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+) -> None:
+    """Simulate one scenario, or one arm of it, and say what bounds it."""
+    _compare(_load(scenario, overlays, sets), out, as_json, workers, arm=arm, single=True)
+
+
+@app.command()
+def compare(
+    scenario: ScenarioFile,
+    sets: Sets = [],  # noqa: B006
+    overlays: Overlays = [],  # noqa: B006
+    out: Out = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+) -> None:
+    """Simulate all arms of a scenario on the same luck and put them side by side."""
+    _compare(_load(scenario, overlays, sets), out, as_json, workers)
+
+
+@app.command()
+def trace(
+    directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")],
+    target: Annotated[Path | None, typer.Option("--to", help="File; default: trace.json.gz beside the tables.")] = None,
+) -> None:
+    """Write a timeline that opens in Perfetto (ui.perfetto.dev)."""
+    from rlsim.planning.save import load_tables
+    from rlsim.results.trace import write_trace
+
+    path = target or directory / "trace.json.gz"
+    write_trace(path, load_tables(directory))
+    print(path)
+
+
+@app.command()
+def plot(directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")]) -> None:
+    """Draw the timeline, the running requests and the histograms of a saved run."""
+    from rlsim.planning.save import load_tables, save_run_figures
+
+    for path in save_run_figures(directory, load_tables(directory), directory.parent.name):
+        print(path)
+
+
+@app.command()
+def replay(directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")]) -> None:
+    """Put a recorded run through a fresh controller: every command must come again."""
+    from rlsim.planning.save import replay_saved
+
+    print(replay_saved(directory))
+
+
+@conformance_app.command("vllm")
+def conformance_vllm(
+    cases: Annotated[int, typer.Option(help="Random workloads.")] = 300,
+    seed: Annotated[int, typer.Option(help="Of the workloads.")] = 0,
+) -> None:
+    """Drive the installed vLLM's own scheduler and the simulated one on the same requests, step by step."""
+    from calibration.conformance import run_conformance
+    from rlsim.core.scheduler import Scheduler
+
+    report = run_conformance(Scheduler, cases=cases, seed=seed)
+    print(report.table())
+    if report.differences:
+        raise typer.Exit(1)
+
+
+@calibrate_app.command("replay")
+def calibrate_replay(
+    directory: Annotated[Path, typer.Argument(help="A recorded vLLM run: requests.jsonl, timeseries.csv, meta.json.")],
+    tables: Annotated[Path | None, typer.Option(help="Its layer-time tables (dense, attention, per_sequence).")] = None,
+) -> None:
+    """Replay a real vLLM run: fit the host overhead on its first half, score the second."""
+    from calibration.replay import replay_report
+
+    print(replay_report(directory, tables).table())
+
+
+@calibrate_app.command("published")
+def calibrate_published(
+    scenario: ScenarioFile,
+    arm: ArmName = None,
+    sets: Sets = [],  # noqa: B006
+) -> None:
+    """Solve the fitted parameter of an arm so that its step time is the published one."""
+    from rlsim.planning.fit import fit_published
+
+    document = _load(scenario, [], sets)
+    for line in fit_published(document, arm):
+        print(line)
+
+
+def _load(scenario: Path, overlays: list[Path], sets: list[str]) -> Document:
+    from rlsim.scenario.source import load
+
+    return load(str(scenario), [str(overlay) for overlay in overlays], sets)
+
+
+def _compare(
+    document: Document,
+    out: Path | None,
+    as_json: bool,
+    workers: int | None,
+    arm: str | None = None,
+    single: bool = False,
+) -> None:
+    from rlsim.planning import comparison, present
+    from rlsim.planning.save import save_comparison
+
+    made = comparison.plans(document)
+    if single:
+        scenario = document.resolve(arm)
+        name = arm or next(iter(made))
+        made = {name: made.get(name) or next(found for found in made.values() if found.scenario == scenario)}
+    asked = comparison.tasks(made, out)
+    told = comparison.compare(next(iter(made.values())).scenario.name, made, _perform(asked, workers))
+    if out is not None:
+        save_comparison(out, told)
+    print(present.as_json(told) if as_json else present.as_text(told, detailed=single), end="")
+    if out is not None:
+        print(f"saved to {out}", file=sys.stderr)
+
+
+def _perform(asked: list[Task], workers: int | None) -> list[Outcome]:
+    """Make the runs, with progress on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from rlsim.planning.replicate import perform_all
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("runs", total=len(asked))
+        return perform_all(asked, lambda outcome: progress.update(bar, advance=1, description=outcome.name), workers)

@@ -1,0 +1,208 @@
+"""A comparison as text a stranger can read: what is predicted, how sure, how far from what was measured, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from io import StringIO
+
+from rich.console import Console
+from rich.table import Table
+
+from rlsim import __version__
+from rlsim.planning.comparison import Arm, Comparison
+from rlsim.results.statistics import Estimate
+from rlsim.results.utilisation import USES
+
+LEAST_SHARE = 0.005
+LEAST_WIDTH = 110
+
+
+def as_text(told: Comparison, detailed: bool = False) -> str:
+    """Tables and notes; ``detailed`` adds every metric of the first arm."""
+    out = StringIO()
+    width = max(Console().width, LEAST_WIDTH)
+    console = Console(file=out, width=width, highlight=False, force_terminal=Console().is_terminal)
+    console.print(_step_times(told))
+    console.print(_uses(told))
+    console.print(_staleness(told))
+    if detailed:
+        console.print(_everything(told.arms[0]))
+    for line in _notes(told):
+        console.print(line, markup=False)
+    return out.getvalue()
+
+
+def as_json(told: Comparison) -> str:
+    """Everything, for machines."""
+    arms = {
+        arm.name: {
+            "step_seconds": asdict(arm.estimate("step_seconds")),
+            "published": None if arm.published is None else arm.published.model_dump(mode="json"),
+            "error": arm.error,
+            "difference_to_first_seconds": asdict(told.difference_to_first(arm)),
+            "speedup_over_first": asdict(told.speedup_over_first(arm)),
+            "replications": [outcome.metrics.as_dict() for outcome in arm.outcomes],
+            "verdict": arm.outcomes[0].verdict,
+            "sources": [asdict(source) for source in arm.plan.sources],
+        }
+        for arm in told.arms
+    }
+    whole = {"name": told.name, "rlsim": __version__, "arms": arms, "sensitivity": [asdict(s) for s in told.shifts]}
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _table(title: str, first: str, columns: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="", pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _step_times(told: Comparison) -> Table:
+    first = told.arms[0]
+    percent = f"{first.plan.scenario.run.confidence:.0%}"
+    columns = (
+        f"predicted step s [{percent}]",
+        "published s",
+        "error",
+        f"against first s [{percent}]",
+        "speed-up",
+        "tokens/s/GPU",
+        "USD/step",
+    )
+    table = _table(told.name, "arm", columns)
+    for arm in told.arms:
+        table.add_row(
+            arm.name,
+            _estimate(arm.estimate("step_seconds")),
+            "" if arm.published is None else f"{arm.published.step_seconds:g}",
+            _error(arm),
+            "" if arm is first else _estimate(told.difference_to_first(arm), "+"),
+            "" if arm is first else f"{told.speedup_over_first(arm).mean:.2f}x",
+            f"{arm.mean('tokens_per_second_per_gpu'):,.0f}",
+            f"{arm.mean('usd_per_step'):.2f}",
+        )
+    return table
+
+
+def _error(arm: Arm) -> str:
+    if arm.error is None or arm.published is None:
+        return ""
+    return f"{arm.error:+.1%} (fitted)" if arm.published.calibrated else f"{arm.error:+.1%}"
+
+
+def _estimate(found: Estimate, sign: str = "") -> str:
+    if found.low is None or found.high is None:
+        return f"{found.mean:{sign}.1f}"
+    return f"{found.mean:{sign}.1f} [{found.low:{sign}.1f}, {found.high:{sign}.1f}]"
+
+
+def _uses(told: Comparison) -> Table:
+    """Rollout and trainer GPUs by use; uses that nobody has are left out."""
+    rows = [(arm, role, shares) for arm in told.arms for role, shares in _roles(arm)]
+    shown = [use for use in _all_uses(rows) if any(shares.get(use, 0) >= LEAST_SHARE for _, _, shares in rows)]
+    table = _table("GPU time by use, %", "arm", ("GPUs", *(use.replace("idle:", "idle: ") for use in shown)))
+    for arm, role, shares in rows:
+        cells = (f"{100 * shares.get(use, 0):.0f}" if shares.get(use, 0) >= LEAST_SHARE else "" for use in shown)
+        table.add_row(arm.name, role, *cells)
+    return table
+
+
+def _all_uses(rows: Sequence[tuple[Arm, str, dict[str, float]]]) -> list[str]:
+    return list(dict.fromkeys([*USES, *(use for _, _, shares in rows for use in shares)]))
+
+
+def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
+    rollout, trainer = arm.plan.scenario.rollout.gpus, arm.plan.scenario.trainer.gpus
+    roles = ("rollout",) if arm.plan.colocated else ("rollout", "trainer")
+    for role in roles:
+        runs = [getattr(outcome.metrics.utilisation, role) for outcome in arm.outcomes]
+        label = f"{rollout} shared" if arm.plan.colocated else f"{rollout if role == 'rollout' else trainer} {role}"
+        yield label, {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
+
+
+def _staleness(told: Comparison) -> Table:
+    names = ("start_lag", "end_lag", "span", "token_weighted_lag", "intra_batch_lag")
+    titles = ("start lag", "end lag", "span", "token-weighted", "intra-batch (updates)")
+    table = _table("Staleness of trained samples, weights versions: mean (max)", "arm", (*titles, "wasted tokens"))
+    for arm in told.arms:
+        cells = (f"{arm.mean(f'{name}_mean'):.2f} ({arm.mean(f'{name}_max'):.0f})" for name in names)
+        table.add_row(arm.name, *cells, f"{_wasted(arm):.1%}")
+    return table
+
+
+def _wasted(arm: Arm) -> float:
+    """Share of generated tokens that were dropped."""
+    dropped = sum(
+        tokens
+        for outcome in arm.outcomes
+        for fate, tokens in outcome.metrics.ledger_tokens.items()
+        if fate in ("dropped_stale", "dropped_surplus", "filtered")
+    )
+    return dropped / max(1, sum(outcome.metrics.generated_tokens for outcome in arm.outcomes))
+
+
+def _everything(arm: Arm) -> Table:
+    table = _table(f"All metrics of {arm.name}, means over {len(arm.outcomes)} replications", "metric", ("value",))
+    flat = [outcome.metrics.as_dict() for outcome in arm.outcomes]
+    for name, value in flat[0].items():
+        if isinstance(value, str | bool):
+            table.add_row(name, str(value))
+        elif name != "replication":
+            table.add_row(name, f"{sum(float(run[name]) for run in flat) / len(flat):,.4g}")
+    return table
+
+
+def _notes(told: Comparison) -> Iterator[str]:
+    for arm in told.arms:
+        yield f"{arm.name}: {arm.outcomes[0].verdict}"
+    yield ""
+    yield from _declared(told)
+    yield from _sensitivity(told)
+    yield from _sources(told)
+    run = told.arms[0].plan.scenario.run
+    closes = all(outcome.metrics.ledger_closes for arm in told.arms for outcome in arm.outcomes)
+    yield (
+        f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {run.replications} paired replications; "
+        f"token ledger {'closes' if closes else 'DOES NOT CLOSE'} in all of them."
+    )
+
+
+def _declared(told: Comparison) -> Iterator[str]:
+    """What was fitted, predicted, mismatched and assumed beside the published numbers."""
+    for arm in told.arms:
+        row = arm.published
+        if row is None:
+            continue
+        kind = f"used to fit {', '.join(row.fitted)}" if row.calibrated else "a prediction"
+        yield f"Published, {arm.name}: {row.step_seconds:g} s ({row.source}; grade {row.grade}); this row is {kind}."
+        for mismatch in row.mismatches:
+            yield f"  differs from the source: {mismatch}"
+        if row.notes:
+            yield f"  {row.notes}"
+
+
+def _sensitivity(told: Comparison) -> Iterator[str]:
+    grouped: dict[tuple[str, float], list[str]] = {}
+    reasons: dict[str, str] = {}
+    for shift in told.shifts:
+        grouped.setdefault((shift.key, shift.value), []).append(f"{shift.arm} {shift.change:+.1%}")
+        reasons[shift.key] = shift.reason
+    for key, reason in reasons.items():
+        yield f"Assumed: {key} ({reason}). Step time with another value, one paired replication:"
+        for (shifted, value), changes in grouped.items():
+            if shifted == key:
+                yield f"  {value:g}: {', '.join(changes)}"
+
+
+def _sources(told: Comparison) -> Iterator[str]:
+    known: dict[tuple[str, str, bool], list[str]] = {}
+    for arm in told.arms:
+        for source in arm.plan.sources:
+            known.setdefault((source.what, source.text, source.estimate), []).append(arm.name)
+    for (what, text, estimate), arms in known.items():
+        only = "" if len(arms) == len(told.arms) else f" ({', '.join(arms)})"
+        yield f"{'ESTIMATE' if estimate else 'Source'}, {what}: {text}{only}."

@@ -1,0 +1,87 @@
+"""Replications of scenarios, run in processes, with common random numbers.
+
+The run is the unit: replication r of every arm meets the same prompts and the same luck, so arms are compared pair by
+pair. Results come back in the order asked for, whatever finished first.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlsim.results.metrics import Metrics
+    from rlsim.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run to be made."""
+
+    name: str
+    scenario: Scenario
+    replication: int
+    out: Path | None = None
+    """Where to save its tables, log, trace and figures; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run told."""
+
+    name: str
+    replication: int
+    metrics: Metrics
+    verdict: str
+
+
+def perform(task: Task) -> Outcome:
+    """Make one run in this process."""
+    from rlsim.build import plan
+    from rlsim.results.metrics import metrics
+    from rlsim.results.verdict import verdict
+    from rlsim.sim.run import simulate
+
+    made = plan(task.scenario)
+    run = simulate(made, task.replication)
+    told = metrics(run)
+    if task.out is not None:
+        from rlsim.planning.save import save_run
+
+        save_run(task.out, run, told)
+    return Outcome(task.name, task.replication, told, verdict(told, made))
+
+
+def perform_all(
+    tasks: Sequence[Task], done: Callable[[Outcome], None] = lambda outcome: None, workers: int | None = None
+) -> list[Outcome]:
+    """Make all runs, ``done`` being told of each in the order of ``tasks``."""
+    outcomes = []
+    with _performers(len(tasks), workers) as perform_each:
+        for outcome in perform_each(tasks):
+            done(outcome)
+            outcomes.append(outcome)
+    return outcomes
+
+
+@contextmanager
+def _performers(
+    tasks: int, workers: int | None
+) -> Iterator[Callable[[Sequence[Task]], Iterator[Outcome]]]:
+    count = min(tasks, workers or os.cpu_count() or 1)
+    if count <= 1:
+        yield lambda some: map(perform, some)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        try:
+            yield lambda some: pool.map(perform, some)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

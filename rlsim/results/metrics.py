@@ -1,0 +1,260 @@
+"""The numbers of one run, over its measured window; formulas and the frameworks' own names are in docs/metrics.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlsim.build import Plan
+from rlsim.core.errors import ParameterError
+from rlsim.core.log import RunLog
+from rlsim.core.ticks import to_seconds
+from rlsim.results.columns import PHASES, Columns
+from rlsim.results.tables import Digest, digest
+from rlsim.results.timeline import union_of
+from rlsim.results.utilisation import Measured, Utilisation, utilisation, verl_utilisation
+from rlsim.sim.run import Run
+
+FATES = ("trained", "dropped_stale", "dropped_surplus", "filtered", "in_flight", "buffered")
+TAIL_BEGINS = 0.9
+"""Share of a step's samples after whose end the rest is the tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """One run. Means are over the measured steps, the ledger over the whole run."""
+
+    replication: int
+    steps: int
+    """Training iterations that ended."""
+    warmup_steps: int
+    gpus_used: int
+    gpus_cluster: int
+    step_seconds: float
+    samples_per_second: float
+    response_tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    """Trained tokens (prompt, response, tool output) a second and GPU in use."""
+    generation_seconds_per_step: float
+    """In which any replica works."""
+    wait_seconds_per_step: float
+    """In which the trainer neither trains, publishes nor switches."""
+    train_seconds_per_step: float
+    sync_seconds_per_step: float
+    switch_seconds_per_step: float
+    tail_share: float
+    """Of the time from a step's first submission to its last response, after 90 % of its samples have ended."""
+    response_tokens_mean: float
+    response_tokens_p50: float
+    response_tokens_p99: float
+    response_tokens_max: int
+    truncated_share: float
+    utilisation: Utilisation
+    verl_u_train: float
+    verl_u_rollout: float
+    verl_u_cluster: float
+    preemptions_per_step: float
+    """Over the whole run."""
+    kv_peak_share: float
+    """An upper estimate: a prompt that a group shares is counted for every member. At most 1."""
+    start_lag_mean: float
+    start_lag_max: float
+    end_lag_mean: float
+    end_lag_max: float
+    span_mean: float
+    span_max: float
+    token_weighted_lag_mean: float
+    token_weighted_lag_max: float
+    intra_batch_lag_mean: float
+    """In optimizer updates; the other lags are in weights versions."""
+    intra_batch_lag_max: float
+    generated_tokens: int
+    """Response tokens by the engines' own count, over the whole run."""
+    ledger_tokens: dict[str, int]
+    """The same tokens by what became of them."""
+    ledger_closes: bool
+    price_usd_per_gpu_hour: float
+    price_source: str
+    gpu_hours_per_step: float
+    usd_per_step: float
+    usd_per_million_trained_tokens: float
+    controller_decisions: int
+    events: int
+
+    def as_dict(self) -> dict[str, int | float | bool | str]:
+        """Flat, in the order of the fields; nested values as ``utilisation.rollout.decode``."""
+        flat: dict[str, int | float | bool | str] = {}
+        for field in fields(self):
+            flat |= _flat(field.name, getattr(self, field.name))
+        return flat
+
+
+def _flat(name: str, value: object) -> dict[str, int | float | bool | str]:
+    if isinstance(value, Utilisation):
+        value = {part.name: getattr(value, part.name) for part in fields(value)}
+    if isinstance(value, dict):
+        return {key: leaf for inner, part in value.items() for key, leaf in _flat(f"{name}.{inner}", part).items()}
+    assert isinstance(value, int | float | str)
+    return {name: value}
+
+
+def metrics(run: Run) -> Metrics:
+    """All metrics of a run; ``ParameterError`` when no iteration ended after the warm-up."""
+    return metrics_of(digest(run))
+
+
+def metrics_of(read: Digest) -> Metrics:
+    """The same of a run that has been read."""
+    log, plan = read.run.log, read.run.plan
+    window = measured(log, plan.scenario.run.warmup_steps)
+    verl = verl_utilisation(read, window)
+    return Metrics(
+        replication=read.run.replication,
+        steps=window.last,
+        warmup_steps=window.first,
+        gpus_used=gpus_used(plan),
+        gpus_cluster=plan.scenario.cluster.gpus,
+        **_rates(read, window),
+        **_parts_of_step(read, window),
+        tail_share=_tail_share(read.samples, window),
+        **_lengths(read.samples, window),
+        utilisation=utilisation(read, window),
+        verl_u_train=verl.train,
+        verl_u_rollout=verl.rollout,
+        verl_u_cluster=verl.cluster,
+        preemptions_per_step=log.preemptions / window.last,
+        kv_peak_share=_kv_peak_share(read, window),
+        **_staleness(read, window),
+        generated_tokens=log.generated_tokens,
+        ledger_tokens=(ledger := ledger_tokens(log)),
+        ledger_closes=sum(ledger.values()) == log.generated_tokens,
+        **_cost(read, window),
+        price_source=price(plan)[1],
+        controller_decisions=len(log.decisions),
+        events=log.events,
+    )
+
+
+def measured(log: RunLog, warmup_steps: int) -> Measured:
+    """The window from the end of iteration ``warmup_steps`` to the end of the last one."""
+    steps = len(log.iterations)
+    if warmup_steps >= steps:
+        raise ParameterError("run.warmup_steps", warmup_steps, f"below the {steps} training iterations that ended")
+    start = log.iterations[warmup_steps - 1].end if warmup_steps else 0
+    return Measured(start, log.iterations[-1].end, warmup_steps, steps)
+
+
+def gpus_used(plan: Plan) -> int:
+    """GPUs that the policy keeps busy or waiting; shared ones count once."""
+    return plan.scenario.rollout.gpus + (0 if plan.colocated else plan.scenario.trainer.gpus)
+
+
+def price(plan: Plan) -> tuple[float, str]:
+    """USD of a GPU-hour, and who says so."""
+    given = plan.scenario.cluster.price_usd_per_gpu_hour
+    if given is not None:
+        return given, "given in the scenario"
+    return plan.device.price_usd_per_gpu_hour, plan.device.price_source
+
+
+def ledger_tokens(log: RunLog) -> dict[str, int]:
+    """Response tokens by what became of their sample by the end of the run."""
+    tokens = dict.fromkeys(FATES, 0)
+    for row in log.final:
+        tokens[row.fate] = tokens.get(row.fate, 0) + row.tokens
+    return tokens
+
+
+def _of_window(samples: Columns, window: Measured) -> NDArray[np.bool_]:
+    return (samples["trained_step"] >= window.first) & (samples["trained_step"] < window.last)
+
+
+def _rates(read: Digest, window: Measured) -> dict[str, Any]:
+    seconds, rows = to_seconds(window.end - window.start), slice(window.first, window.last)
+    response = int(read.samples["response_tokens"][_of_window(read.samples, window)].sum())
+    return {
+        "step_seconds": seconds / window.steps,
+        "samples_per_second": int(read.updates["samples"][rows].sum()) / seconds,
+        "response_tokens_per_second": response / seconds,
+        "tokens_per_second_per_gpu": _trained_tokens(read, window) / seconds / gpus_used(read.run.plan),
+    }
+
+
+def _trained_tokens(read: Digest, window: Measured) -> int:
+    return int(read.updates["tokens"][window.first : window.last].sum())
+
+
+def _parts_of_step(read: Digest, window: Measured) -> dict[str, Any]:
+    windows, updates, rows = read.run.log.windows, read.updates, slice(window.first, window.last)
+    starts = np.array([row.start for row in windows], np.int64)
+    ends = np.array([row.end for row in windows], np.int64)
+    works = union_of(starts, ends).within(window.start, window.end)
+    parts = {name: float(updates[f"{name}_seconds"][rows].mean()) for name in ("wait", "sync", "switch", *PHASES)}
+    return {
+        "generation_seconds_per_step": to_seconds(works) / window.steps,
+        "wait_seconds_per_step": parts["wait"],
+        "train_seconds_per_step": sum(parts[name] for name in PHASES),
+        "sync_seconds_per_step": parts["sync"],
+        "switch_seconds_per_step": parts["switch"],
+    }
+
+
+def _tail_share(samples: Columns, window: Measured) -> float:
+    """Mean over measured steps of (last end - 90th percentile of ends) / (last end - first submission)."""
+    order = np.argsort(samples["trained_step"], kind="stable")
+    bounds = np.searchsorted(samples["trained_step"][order], np.arange(window.first, window.last + 1))
+    shares = []
+    for low, high in pairwise(bounds.tolist()):
+        ends = np.sort(samples["finished_seconds"][order[low:high]])
+        first = samples["submitted_seconds"][order[low:high]].min()
+        body = ends[int(np.ceil(TAIL_BEGINS * len(ends))) - 1]
+        shares.append(float((ends[-1] - body) / (ends[-1] - first)))
+    return float(np.mean(shares))
+
+
+def _lengths(samples: Columns, window: Measured) -> dict[str, Any]:
+    chosen = _of_window(samples, window)
+    tokens = samples["response_tokens"][chosen]
+    return {
+        "response_tokens_mean": float(tokens.mean()),
+        "response_tokens_p50": float(np.quantile(tokens, 0.5)),
+        "response_tokens_p99": float(np.quantile(tokens, 0.99)),
+        "response_tokens_max": int(tokens.max()),
+        "truncated_share": float((samples["finish_reason"][chosen] == "length").mean()),
+    }
+
+
+def _staleness(read: Digest, window: Measured) -> dict[str, Any]:
+    chosen = _of_window(read.samples, window)
+    values: dict[str, float] = {}
+    for name in ("start_lag", "end_lag", "span", "token_weighted_lag"):
+        lags = read.samples[name][chosen]
+        values[f"{name}_mean"], values[f"{name}_max"] = float(lags.mean()), float(lags.max())
+    rows = slice(window.first, window.last)
+    values["intra_batch_lag_mean"] = float(read.updates["intra_batch_lag_mean"][rows].mean())
+    values["intra_batch_lag_max"] = float(read.updates["intra_batch_lag_max"][rows].max())
+    return values
+
+
+def _kv_peak_share(read: Digest, window: Measured) -> float:
+    """Most KV tokens at the end of any engine window, over those that the blocks hold."""
+    limits, rows = read.run.plan.limits, read.activity
+    steps, decodes, prefill, kv = rows.counts[rows.end > window.start].T
+    peak = int((kv + steps * (decodes + prefill)).max(initial=0))
+    capacity = limits.kv_blocks * limits.block_size * read.run.plan.scenario.rollout.data_parallel
+    return min(1.0, peak / capacity)
+
+
+def _cost(read: Digest, window: Measured) -> dict[str, Any]:
+    hours = to_seconds(window.end - window.start) / window.steps / 3600 * gpus_used(read.run.plan)
+    usd = price(read.run.plan)[0]
+    return {
+        "price_usd_per_gpu_hour": usd,
+        "gpu_hours_per_step": hours,
+        "usd_per_step": hours * usd,
+        "usd_per_million_trained_tokens": hours * usd * window.steps / _trained_tokens(read, window) * 1e6,
+    }

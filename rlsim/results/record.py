@@ -1,0 +1,159 @@
+"""Decisions as JSON, exactly; and the proof that a recorded run is what its controller would do again."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from rlsim.controller import Controller
+from rlsim.core.commands import Command
+from rlsim.core.errors import RlsimError, unknown
+from rlsim.core.events import Event
+from rlsim.core.log import Decision
+from rlsim.core.ticks import to_seconds
+
+EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+COMMANDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Command)}
+
+
+class RecordError(RlsimError, ValueError):
+    """A record that is not a decision; the message says where and why."""
+
+
+class ReplayError(RlsimError):
+    """The first decision that a fresh controller takes differently."""
+
+
+def to_json(decision: Decision) -> dict[str, Any]:
+    """Plain values: ``{"now": ticks, "event": {"type": ...}, "commands": [...]}``."""
+    return {
+        "now": decision.now,
+        "event": _tagged(decision.event),
+        "commands": [_tagged(command) for command in decision.commands],
+    }
+
+
+def from_json(value: object) -> Decision:
+    """The decision that ``to_json`` wrote; ``RecordError`` for anything else."""
+    record = _mapping(value, ("now", "event", "commands"), "decision")
+    now = _parsed(record["now"], int, "now")
+    event = _untagged(record["event"], EVENTS, "event")
+    commands = record["commands"]
+    if not isinstance(commands, list):
+        raise _refused("commands", commands, "a list")
+    made = [_untagged(command, COMMANDS, f"commands[{index}]") for index, command in enumerate(commands)]
+    return Decision(now, event, tuple(made))
+
+
+def replay(decisions: Iterable[Decision], controller: Controller) -> None:
+    """Give a fresh controller the recorded events; ``ReplayError`` at the first answer that differs."""
+    for number, decision in enumerate(decisions):
+        try:
+            commands = tuple(controller.handle(decision.now, decision.event))
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise ReplayError(f"{_place(number, decision)}: the controller cannot take it: {error!r}") from error
+        if commands != decision.commands:
+            raise ReplayError(f"{_place(number, decision)}:\n{_side_by_side(decision.commands, commands)}")
+
+
+def _place(number: int, decision: Decision) -> str:
+    return f"decision {number} at {to_seconds(decision.now):.6f} s, {decision.event}"
+
+
+def _side_by_side(recorded: tuple[Command, ...], new: tuple[Command, ...]) -> str:
+    """The first command that differs, on two lines."""
+    pairs = zip(recorded, new, strict=False)
+    same = next((index for index, (old, now) in enumerate(pairs) if old != now), min(len(recorded), len(new)))
+    sides = (("recorded", recorded), ("new", new))
+    lines = [f"  {side:8} {_command(commands, same)} (of {len(commands)})" for side, commands in sides]
+    return "\n".join([f"  command {same} differs", *lines])
+
+
+def _command(commands: tuple[Command, ...], index: int) -> str:
+    return str(commands[index]) if index < len(commands) else "none"
+
+
+# -- values -------------------------------------------------------------------------------------------
+
+
+def _tagged(value: Any) -> dict[str, Any]:
+    return {"type": type(value).__name__, **_plain_fields(value)}
+
+
+def _plain_fields(value: Any) -> dict[str, Any]:
+    return {name: _plain(getattr(value, name)) for name in _hints(type(value))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return _plain_fields(value) if is_dataclass(value) else value
+
+
+def _untagged(value: object, kinds: dict[str, type], where: str) -> Any:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise _refused(where, value, "a mapping with a type")
+    kind = kinds.get(value["type"])
+    if kind is None:
+        raise RecordError(str(unknown(f"{where}.type", value["type"], kinds)))
+    return _made({name: item for name, item in value.items() if name != "type"}, kind, where)
+
+
+def _made(value: object, kind: type, where: str) -> Any:
+    hints = _hints(kind)
+    given = _mapping(value, tuple(hints), where)
+    return kind(**{name: _parsed(given[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+
+
+def _parsed(value: object, hint: Any, where: str) -> Any:
+    """``value`` as ``hint`` says, or a refusal."""
+    origin = get_origin(hint)
+    if hint is int or hint is bool or hint is str:
+        fits = type(value) is hint
+    elif hint is float:
+        fits = type(value) in (int, float)
+    elif origin is Literal:
+        fits = value in get_args(hint)
+    elif origin is tuple:
+        return _tuple(value, get_args(hint), where)
+    elif origin in (Union, types.UnionType):
+        return _either(value, get_args(hint), where)
+    else:
+        return _made(value, hint, where)
+    if not fits:
+        raise _refused(where, value, str(getattr(hint, "__name__", hint)))
+    return float(value) if hint is float and isinstance(value, int) else value
+
+
+def _tuple(value: object, items: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list) or (items[-1] is not Ellipsis and len(value) != len(items)):
+        raise _refused(where, value, "a list" if items[-1] is Ellipsis else f"a list of {len(items)}")
+    hints = [items[0]] * len(value) if items[-1] is Ellipsis else items
+    return tuple(_parsed(item, hint, where) for item, hint in zip(value, hints, strict=True))
+
+
+def _either(value: object, hints: tuple[Any, ...], where: str) -> Any:
+    if value is None and types.NoneType in hints:
+        return None
+    return _parsed(value, next(hint for hint in hints if hint is not types.NoneType), where)
+
+
+def _mapping(value: object, names: tuple[str, ...], where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != set(names):
+        found = sorted(map(str, value)) if isinstance(value, dict) else value
+        raise _refused(where, found, f"a mapping with exactly {', '.join(names) or 'no keys'}")
+    return value
+
+
+def _refused(where: str, found: object, allowed: str) -> RecordError:
+    text = repr(found)
+    return RecordError(f"{where}: found {text if len(text) <= 80 else text[:77] + '...'}; allowed: {allowed}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}

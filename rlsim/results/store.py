@@ -1,0 +1,138 @@
+"""Results on disk: Parquet tables, the resolved scenario, metrics and decisions; equal runs give equal bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlsim.core.errors import ParameterError, RlsimError
+from rlsim.core.log import Decision
+from rlsim.results.columns import Columns
+from rlsim.results.metrics import metrics_of
+from rlsim.results.record import RecordError, from_json, to_json
+from rlsim.results.tables import Digest, digest, table_columns
+from rlsim.scenario.resolved import resolved_yaml
+from rlsim.sim.run import Run
+
+METRICS, SCENARIO, DECISIONS = "metrics.json", "scenario.yaml", "decisions.jsonl"
+MAX_DECISION_BYTES = 2 * 1024**3
+MAX_LINE_BYTES = 256 * 1024**2
+
+
+class StoreError(RlsimError, OSError):
+    """Results that cannot be written or read; the message says which file and why."""
+
+
+def save(directory: str | os.PathLike[str], name: str, runs: Sequence[Run]) -> Path:
+    """Write the replications of one arm to ``directory/name``, in full or not at all; returns that directory.
+
+    ::
+
+        scenario.yaml          the scenario as understood
+        metrics.json           {"runs": [metrics of each replication, flat]}
+        replication-0/         samples.parquet ... gates.parquet (one a table), decisions.jsonl
+
+    Results of an earlier run of that name are replaced; anything else there is left alone with a ``StoreError``.
+    In ``name``, characters that file systems refuse become ``-``. Raises ``ParameterError`` for no runs.
+    """
+    if not runs:
+        raise ParameterError("runs", 0, "at least one run")
+    target = Path(directory) / file_name(name)
+    if target.exists() and not (target / METRICS).is_file():
+        raise StoreError(f"{target}: exists and holds no results of rlsim; choose another directory")
+    read = [digest(run) for run in runs]
+    measured = {"runs": [metrics_of(found).as_dict() for found in read]}
+    with _replacing_directory(target) as part:
+        (part / SCENARIO).write_text(resolved_yaml(runs[0].plan.scenario), encoding="ascii")
+        (part / METRICS).write_text(json.dumps(measured, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        for found in read:
+            _write_run(part / f"replication-{found.run.replication}", found)
+    return target
+
+
+def file_name(name: str) -> str:
+    """``name`` as a name of a directory."""
+    return re.sub(r"[^\w+. -]", "-", name).strip(" .") or "run"
+
+
+def _write_run(directory: Path, read: Digest) -> None:
+    directory.mkdir()
+    for table, columns in table_columns(read).items():
+        _write_parquet(directory / f"{table}.parquet", columns)
+    write_decisions(directory / DECISIONS, read.run.log.decisions)
+
+
+def _write_parquet(path: Path, columns: Columns) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arrays = {
+        name: pa.array(values.tolist(), pa.string()) if values.dtype == object else pa.array(values)
+        for name, values in columns.items()
+    }
+    pq.write_table(pa.table(arrays), path, compression="zstd", compression_level=3)
+
+
+def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
+    """One JSON value a line."""
+    encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(encode(to_json(decision)) + "\n" for decision in decisions)
+
+
+def load_decisions(path: str | os.PathLike[str], max_bytes: int = MAX_DECISION_BYTES) -> list[Decision]:
+    """The decisions of a ``decisions.jsonl``.
+
+    Raises ``StoreError`` for a file that cannot be read or is larger than ``max_bytes``, and ``RecordError``
+    with file and line for one that does not hold decisions.
+    """
+    try:
+        size = os.stat(path).st_size
+        if size > max_bytes:
+            raise StoreError(f"{os.fspath(path)}: found {size} bytes; allowed: at most {max_bytes}")
+        with open(path, "rb") as file:
+            return [_decision(line, f"{os.fspath(path)}:{number}") for number, line in enumerate(_lines(file), 1)]
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{os.fspath(path)}: {error.strerror}") from error
+
+
+def _lines(file: Iterable[bytes]) -> Iterator[bytes]:
+    return (line for line in file if line.strip())
+
+
+def _decision(line: bytes, where: str) -> Decision:
+    if len(line) > MAX_LINE_BYTES:
+        raise RecordError(f"{where}: found a line of {len(line)} bytes; allowed: at most {MAX_LINE_BYTES}")
+    try:
+        return from_json(json.loads(line))
+    except RecordError as error:
+        raise RecordError(f"{where}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{where}: not a line of JSON ({error})") from None
+
+
+@contextmanager
+def _replacing_directory(target: Path) -> Iterator[Path]:
+    """A new directory beside ``target`` that takes its place on success and vanishes on failure."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        yield part
+        if target.exists():
+            os.replace(target, old)
+        os.replace(part, target)
+    finally:
+        if old.exists() and not target.exists():
+            os.replace(old, target)
+        for leftover in (part, old):
+            shutil.rmtree(leftover, ignore_errors=True)

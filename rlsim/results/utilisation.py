@@ -1,0 +1,114 @@
+"""Shares of GPU time by what was done with it, and verl's three utilisations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlsim.core.ticks import TICKS_PER_SECOND, Ticks
+from rlsim.results.activity import IDLE, TRAINER, Activity
+from rlsim.results.columns import PHASES
+from rlsim.results.tables import Digest
+
+Shares = dict[str, float]
+USES = ("decode", "prefill", *PHASES, "sync", "switch", *IDLE)
+"""Uses of GPU time in the order of every output; names of a user's own parts follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Shares of GPU-seconds by use; each sums to 1. On shared GPUs all three are the same."""
+
+    rollout: Shares
+    trainer: Shares
+    all: Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The measured window: (start, end] in ticks, and its training iterations ``first`` to ``last`` - 1."""
+
+    start: Ticks
+    end: Ticks
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        """Iterations measured."""
+        return self.last - self.first
+
+
+def utilisation(read: Digest, window: Measured) -> Utilisation:
+    """GPU-seconds by use over the window, as shares of the GPUs in use."""
+    given = read.run.plan.scenario
+    rows = read.activity
+    replicas = _ticks(rows, rows.who != TRAINER, window)
+    rollout = {name: ticks * given.rollout.gpus_per_replica for name, ticks in replicas.items()}
+    if read.run.plan.colocated:
+        shares = _shares(rollout)
+        return Utilisation(shares, shares, shares)
+    alone = _ticks(rows, rows.who == TRAINER, window)
+    trainer = {name: ticks * given.trainer.gpus for name, ticks in alone.items()}
+    both = {name: rollout[name] + trainer[name] for name in rollout}
+    return Utilisation(_shares(rollout), _shares(trainer), _shares(both))
+
+
+def _ticks(rows: Activity, chosen: NDArray[np.bool_], window: Measured) -> dict[str, int]:
+    """Ticks of each use inside the window; exact."""
+    inside = np.clip(rows.end, window.start, window.end) - np.clip(rows.start, window.start, window.end)
+    sums = np.zeros(len(rows.names), np.int64)
+    np.add.at(sums, rows.what[chosen], inside[chosen])
+    booked = dict(zip(rows.names, sums.tolist(), strict=True))
+    return {name: booked.get(name, 0) for name in (*USES, *sorted(set(rows.names) - set(USES)))}
+
+
+def _shares(ticks: dict[str, int]) -> Shares:
+    total = sum(ticks.values())
+    return {name: part / total for name, part in ticks.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class VerlUtilisation:
+    """U_train, U_rollout and U_cluster of verl, docs/advance/dynamic_schedule.md section 4."""
+
+    train: float
+    rollout: float
+    cluster: float
+
+
+def verl_utilisation(read: Digest, window: Measured) -> VerlUtilisation:
+    """verl's formulas over the measured window.
+
+    ``U_train`` = compute / allocated, where allocated is all but waiting; ``U_rollout`` = time integral of
+    min(cap, active calls) over that of cap, with cap the smaller of the engines' seats and the most calls that
+    were in flight at once; ``U_cluster`` = ((1-x) a U_train + (x a + b) U_rollout) / (a + b), x = waiting / step.
+    """
+    plan, updates = read.run.plan, read.updates
+    rows = slice(window.first, window.last)
+    total, wait = float(updates["step_seconds"][rows].sum()), float(updates["wait_seconds"][rows].sum())
+    compute = sum(float(updates[f"{name}_seconds"][rows].sum()) for name in PHASES if name != "overhead")
+    train = compute / (total - wait) if total > wait else 0.0
+    rollout = _rollout_occupancy(read, window, wait if plan.colocated else total)
+    shared = plan.scenario.trainer.gpus
+    alone = 0 if plan.colocated else plan.scenario.rollout.gpus
+    x = min(1.0, max(0.0, wait / total))
+    cluster = ((1 - x) * shared * train + (x * shared + alone) * rollout) / (shared + alone)
+    return VerlUtilisation(train, rollout, cluster)
+
+
+def _rollout_occupancy(read: Digest, window: Measured, allocated_seconds: float) -> float:
+    """Calls in flight over the seats for them, while the engines are there."""
+    starts, ends = np.array(read.history.call_starts, np.int64), np.array(read.history.call_ends, np.int64)
+    times, place = np.unique(np.concatenate([starts, ends]), return_inverse=True)
+    changes = np.bincount(place[: len(starts)], minlength=len(times)) - np.bincount(
+        place[len(starts) :], minlength=len(times)
+    )
+    active = np.cumsum(changes)
+    shape = read.run.plan.shape
+    cap = min(shape.replicas * shape.max_num_seqs, int(active.max(initial=0)))
+    edges = np.clip(np.append(times, read.run.log.end), window.start, window.end)
+    busy = float((np.diff(edges) * np.minimum(active, cap)).sum()) / TICKS_PER_SECOND
+    return busy / (cap * allocated_seconds) if cap and allocated_seconds > 0 else 0.0

@@ -1,0 +1,143 @@
+"""The jumping engine is exact: a cluster lives the same life, to the integer, however its steps are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from cluster import Abort, Cluster, Outcome, Sample, Turn, Update, jumping, live, naive, stepping
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seeded import seeded_cluster
+
+from rlsim.core.engine import EngineLimits
+from rlsim.core.steptime import StepTime
+
+SEEDS = 1000
+CHUNK = 50
+
+
+def assert_exact(cluster: Cluster) -> Outcome:
+    """Jumped, stepped and walked agree; what the walk does not know, KV from the host, is left to the other two."""
+    outcome = live(cluster, jumping(cluster))
+    assert live(cluster, stepping(cluster)) == outcome
+    if not cluster.offloads:
+        assert live(cluster, naive(cluster)) == outcome
+    return outcome
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_a_seeded_cluster_lives_the_same_life_on_every_engine(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        assert_exact(seeded_cluster(seed))
+
+
+# -- clusters drawn by hypothesis, which shrinks them ------------------------------------------------------
+
+small_ticks = st.integers(0, 40)
+
+
+@st.composite
+def engine_limits(draw: st.DrawFn) -> EngineLimits:
+    length, seats, size = draw(st.integers(2, 24)), draw(st.integers(1, 4)), draw(st.sampled_from((1, 2, 4)))
+    chunked = draw(st.booleans())
+    spare = draw(st.integers(0, 8)) + (0 if chunked else length)
+    return EngineLimits(
+        max_num_seqs=seats,
+        max_num_batched_tokens=seats + spare,
+        max_model_len=length,
+        block_size=size,
+        kv_blocks=-(-length // size) + draw(st.integers(0, 12)),
+        enable_prefix_caching=draw(st.booleans()),
+        enable_chunked_prefill=chunked,
+        scheduling_policy=draw(st.sampled_from(("fcfs", "priority"))),
+    )
+
+
+@st.composite
+def step_times(draw: st.DrawFn, limits: EngineLimits) -> StepTime:
+    tokens, seats = limits.max_num_batched_tokens + 1, limits.max_num_seqs + 1
+    dense = draw(st.lists(st.integers(1, 9), min_size=tokens, max_size=tokens))
+    sequence, kv = (draw(st.lists(st.integers(0, 2), min_size=seats, max_size=seats)) for _ in range(2))
+    return StepTime(dense, sequence, kv, draw(st.integers(0, 2)))
+
+
+@st.composite
+def samples(draw: st.DrawFn, prompts: int, length: int) -> Sample:
+    first = Turn(draw(st.integers(1, length)))
+    later = st.builds(Turn, st.integers(1, length), st.integers(0, 4), small_ticks)
+    return Sample(
+        prompt=draw(st.integers(0, prompts - 1)),
+        turns=(first, *draw(st.lists(later, max_size=2))),
+        arrival=draw(st.none() | small_ticks),
+        priority=draw(st.integers(0, 2)),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    limits = draw(engine_limits())
+    prompts = draw(st.lists(st.integers(1, limits.max_model_len - 1), min_size=1, max_size=3))
+    aborts = st.builds(Abort, small_ticks, st.integers(1, 3), st.none() | small_ticks)
+    updates = st.builds(
+        Update, small_ticks, small_ticks, st.sampled_from(("all", "each")), reset=st.booleans(), publishes=st.booleans()
+    )
+    return Cluster(
+        limits=limits,
+        law=draw(step_times(limits)),
+        replicas=draw(st.integers(1, 3)),
+        ranks=draw(st.integers(1, 3)),
+        prompts=tuple(prompts),
+        samples=tuple(draw(st.lists(samples(len(prompts), limits.max_model_len), min_size=1, max_size=12))),
+        in_flight=draw(st.integers(1, 12)),
+        aborts=tuple(draw(st.lists(aborts, max_size=3))),
+        updates=tuple(draw(st.lists(updates, max_size=3))),
+        round_robin=draw(st.booleans()),
+        sticky=draw(st.booleans()),
+        forgets=draw(st.booleans()),
+        offloads=draw(st.booleans()),
+        drift=draw(st.integers(0, 2)),
+        close_at=draw(st.none() | st.integers(0, 120)),
+    )
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(clusters())
+def test_a_drawn_cluster_lives_the_same_life_on_every_engine(cluster: Cluster) -> None:
+    assert_exact(cluster)
+
+
+# -- what the comparison would not notice if it were not there ---------------------------------------------
+
+
+def happenings(cluster: Cluster) -> Counter[str]:
+    """How often the things happened that make an engine hard to get right."""
+    replicas = jumping(cluster)
+    outcome, limits, counts = live(cluster, replicas), cluster.limits, Counter[str]()
+    counts["steps jumped over"] = sum(replica.total_steps - replica.windows for replica in replicas)
+    counts["preemptions"] = sum(rank.preemptions for replica in replicas for rank in replica.ranks)
+    counts["calls cut short"] = sum(len(event[2:]) for event in outcome.events if event[1] == "aborted")
+    counts["weight updates"] = sum(event[1] == "updated" for event in outcome.events)
+    counts["calls under two versions"] = sum(len(segments) > 1 for _, _, _, segments, _ in outcome.calls)
+    counts["turns after the first"] = len(outcome.calls) - len({call[0] for call in outcome.calls})
+    counts["finishes at one instant"] = len(outcome.events) - len({event[0] for event in outcome.events})
+    counts["prefill tokens"] = sum(prefill for _, _, prefill, *_ in outcome.replicas)
+    uncached = replace(cluster, limits=replace(limits, enable_prefix_caching=False))
+    if limits.enable_prefix_caching:
+        without = live(uncached, jumping(uncached))
+        counts["cases with prefix hits"] = sum(r[2] for r in without.replicas) > counts["prefill tokens"]
+    counts["unfinished chunks"] = sum(replica[6] for replica in outcome.replicas) - len(outcome.calls)
+    counts["cases in lockstep"] = cluster.ranks > 1
+    return counts
+
+
+def test_the_seeds_reach_what_they_are_meant_to_compare() -> None:
+    counts = sum((happenings(seeded_cluster(seed)) for seed in range(100)), Counter[str]())
+    assert counts["steps jumped over"] > 5000
+    for happening in ("preemptions", "calls cut short", "weight updates", "calls under two versions"):
+        assert counts[happening] > 50, counts
+    for happening in ("turns after the first", "finishes at one instant", "unfinished chunks"):
+        assert counts[happening] > 100, counts
+    for kind in ("cases with prefix hits", "cases in lockstep"):
+        assert counts[kind] > 25, counts
