@@ -111,7 +111,8 @@ def _assumptions(settings: EngineSettings, replayed: Replayed) -> Iterator[str]:
     yield "a request arrives when the engine has read it from its input (queued_ts)"
     if settings.kv_blocks is None:
         used = replayed.peak_kv_blocks
-        yield f"KV blocks are not recorded: never short; about {used} blocks, {used * settings.block_size} tokens, are used"
+        tokens = used * settings.block_size
+        yield f"KV blocks are not recorded: never short; about {used} of them, {tokens} tokens, are used"
     if settings.enable_prefix_caching is None:
         yield "prefix caching is not recorded: on"
     if settings.async_scheduling is not False:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is fitted: nothing else is."""
+    """What is fitted to the run; all else comes from the tables."""
 
     host_seconds: float
-    """Host overhead of every step."""
+    """Host overhead of every step; on several GPUs also what of the all-reduce does not grow with the tokens."""
     all_reduce_seconds: float = 0.0
     """All-reduce of a token in all layers; 0 on one GPU."""
 
@@ -121,7 +121,7 @@ def _latency_rows(name: str, measured: NDArray[np.float64], predicted: NDArray[n
 
 
 def _gauge_rows(measured: Sequence[Gauge], simulated: Sequence[Gauge]) -> Iterator[Row]:
-    """At the instants of the recorded series, the simulated value that stood then; nothing after the end."""
+    """At the recorded instants, the simulated value that stood then; zero before the start and after the end."""
     starts = np.array([gauge.seconds for gauge in simulated])
     at = np.searchsorted(starts, [gauge.seconds for gauge in measured], side="right") - 1
     for name in ("running", "waiting"):
@@ -135,10 +135,12 @@ def _mean_row(statistic: str, measured: NDArray[np.float64], predicted: NDArray[
 
 
 def first_token_seconds(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
+    """From queued to the first token."""
     return np.array([timeline.first_token_seconds - timeline.queued_seconds for timeline in timelines])
 
 
 def end_to_end_seconds(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
+    """From queued to the last token."""
     return np.array([timeline.last_token_seconds - timeline.queued_seconds for timeline in timelines])
 
 

@@ -88,7 +88,9 @@ def trace(
 
 
 @app.command()
-def plot(directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")]) -> None:
+def plot(
+    directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")],
+) -> None:
     """Draw the timeline, the running requests and the histograms of a saved run."""
     from rlsim.planning.save import load_tables, save_run_figures
 
@@ -97,7 +99,9 @@ def plot(directory: Annotated[Path, typer.Argument(help="A run saved with --out 
 
 
 @app.command()
-def replay(directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")]) -> None:
+def replay(
+    directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")],
+) -> None:
     """Put a recorded run through a fresh controller: every command must come again."""
     from rlsim.planning.save import replay_saved
 
@@ -159,7 +163,6 @@ def _compare(
     single: bool = False,
 ) -> None:
     from rlsim.planning import comparison, present
-    from rlsim.planning.save import save_comparison
 
     made = comparison.plans(document)
     if single:
@@ -169,6 +172,8 @@ def _compare(
     asked = comparison.tasks(made, out)
     told = comparison.compare(next(iter(made.values())).scenario.name, made, _perform(asked, workers))
     if out is not None:
+        from rlsim.planning.save import save_comparison
+
         save_comparison(out, told)
     print(present.as_json(told) if as_json else present.as_text(told, detailed=single), end="")
     if out is not None:

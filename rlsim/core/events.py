@@ -37,6 +37,8 @@ class Cut:
     replica: int
     tokens: int
     segments: Segments
+    first_token_at: int = -1
+    """As in ``Finished``; -1 when the call had not made one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def plans(document: Document) -> dict[str, Plan]:
 def tasks(made: dict[str, Plan], out: Path | None) -> list[Task]:
     """Every replication of every arm, then the sensitivities of each on its first replication."""
     runs = [
-        Task(name, found.scenario, replication, out and out / _folder(name) / f"replication-{replication}")
+        Task(name, found.scenario, replication, out and out / arm_folder(name) / f"replication-{replication}")
         for name, found in made.items()
         for replication in range(found.scenario.run.replications)
     ]
@@ -145,5 +145,6 @@ def varied(scenario: Scenario, key: str, value: float) -> Scenario:
     return Scenario.model_validate(tree)
 
 
-def _folder(name: str) -> str:
+def arm_folder(name: str) -> str:
+    """The directory of an arm."""
     return "".join(letter if letter.isalnum() or letter in "-+." else "_" for letter in name)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from io import StringIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -16,19 +18,19 @@ from rlsim.results.statistics import Estimate
 from rlsim.results.utilisation import USES
 
 LEAST_SHARE = 0.005
-LEAST_WIDTH = 110
+FILE_WIDTH = 118
+"""Columns of output that goes to no terminal and where COLUMNS says nothing."""
 
 
 def as_text(told: Comparison, detailed: bool = False) -> str:
     """Tables and notes; ``detailed`` adds every metric of the first arm."""
-    out = StringIO()
-    width = max(Console().width, LEAST_WIDTH)
-    console = Console(file=out, width=width, highlight=False, force_terminal=Console().is_terminal)
-    console.print(_step_times(told))
-    console.print(_uses(told))
-    console.print(_staleness(told))
-    if detailed:
-        console.print(_everything(told.arms[0]))
+    out, screen = StringIO(), Console()
+    width = screen.width if screen.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
+    console = Console(file=out, width=width, highlight=False, force_terminal=screen.is_terminal)
+    tables = [_step_times(told), _uses(told), _staleness(told)]
+    for table in [*tables, _everything(told.arms[0])] if detailed else tables:
+        console.print(table)
+        console.print()
     for line in _notes(told):
         console.print(line, markup=False)
     return out.getvalue()
@@ -54,8 +56,17 @@ def as_json(told: Comparison) -> str:
 
 
 def _table(title: str, first: str, columns: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="", pad_edge=False)
-    table.add_column(first, overflow="fold")
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column(first, no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     return table
@@ -65,13 +76,13 @@ def _step_times(told: Comparison) -> Table:
     first = told.arms[0]
     percent = f"{first.plan.scenario.run.confidence:.0%}"
     columns = (
-        f"predicted step s [{percent}]",
-        "published s",
+        f"step, s (± {percent})",
+        "published, s",
         "error",
-        f"against first s [{percent}]",
+        f"less first arm, s (± {percent})",
         "speed-up",
-        "tokens/s/GPU",
-        "USD/step",
+        "tokens/s /GPU",
+        "USD /step",
     )
     table = _table(told.name, "arm", columns)
     for arm in told.arms:
@@ -97,18 +108,22 @@ def _error(arm: Arm) -> str:
 def _estimate(found: Estimate, sign: str = "") -> str:
     if found.low is None or found.high is None:
         return f"{found.mean:{sign}.1f}"
-    return f"{found.mean:{sign}.1f} [{found.low:{sign}.1f}, {found.high:{sign}.1f}]"
+    return f"{found.mean:{sign}.1f} ± {(found.high - found.low) / 2:.1f}"
 
 
 def _uses(told: Comparison) -> Table:
     """Rollout and trainer GPUs by use; uses that nobody has are left out."""
     rows = [(arm, role, shares) for arm in told.arms for role, shares in _roles(arm)]
     shown = [use for use in _all_uses(rows) if any(shares.get(use, 0) >= LEAST_SHARE for _, _, shares in rows)]
-    table = _table("GPU time by use, %", "arm", ("GPUs", *(use.replace("idle:", "idle: ") for use in shown)))
+    table = _table("GPU time by use, %", "arm", ("GPUs", *map(_heading, shown)))
     for arm, role, shares in rows:
         cells = (f"{100 * shares.get(use, 0):.0f}" if shares.get(use, 0) >= LEAST_SHARE else "" for use in shown)
         table.add_row(arm.name, role, *cells)
     return table
+
+
+def _heading(use: str) -> str:
+    return use.replace("idle:", "idle ").replace("_", " ")
 
 
 def _all_uses(rows: Sequence[tuple[Arm, str, dict[str, float]]]) -> list[str]:
@@ -126,7 +141,7 @@ def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
 
 def _staleness(told: Comparison) -> Table:
     names = ("start_lag", "end_lag", "span", "token_weighted_lag", "intra_batch_lag")
-    titles = ("start lag", "end lag", "span", "token-weighted", "intra-batch (updates)")
+    titles = ("start lag", "end lag", "span", "token- weighted", "intra-batch, updates")
     table = _table("Staleness of trained samples, weights versions: mean (max)", "arm", (*titles, "wasted tokens"))
     for arm in told.arms:
         cells = (f"{arm.mean(f'{name}_mean'):.2f} ({arm.mean(f'{name}_max'):.0f})" for name in names)
@@ -146,13 +161,19 @@ def _wasted(arm: Arm) -> float:
 
 
 def _everything(arm: Arm) -> Table:
-    table = _table(f"All metrics of {arm.name}, means over {len(arm.outcomes)} replications", "metric", ("value",))
+    table = _table(
+        f"All metrics of {arm.name}, mean of {len(arm.outcomes)} replication(s); uses of GPU time that are 0 left out",
+        "metric",
+        ("value",),
+    )
     flat = [outcome.metrics.as_dict() for outcome in arm.outcomes]
     for name, value in flat[0].items():
         if isinstance(value, str | bool):
             table.add_row(name, str(value))
         elif name != "replication":
-            table.add_row(name, f"{sum(float(run[name]) for run in flat) / len(flat):,.4g}")
+            mean = sum(float(run[name]) for run in flat) / len(flat)
+            if mean or not name.startswith("utilisation."):
+                table.add_row(name, f"{mean:,.4g}")
     return table
 
 

@@ -71,9 +71,7 @@ def perform_all(
 
 
 @contextmanager
-def _performers(
-    tasks: int, workers: int | None
-) -> Iterator[Callable[[Sequence[Task]], Iterator[Outcome]]]:
+def _performers(tasks: int, workers: int | None) -> Iterator[Callable[[Sequence[Task]], Iterator[Outcome]]]:
     count = min(tasks, workers or os.cpu_count() or 1)
     if count <= 1:
         yield lambda some: map(perform, some)

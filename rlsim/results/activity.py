@@ -101,6 +101,7 @@ def activity(log: RunLog, shared: bool, replicas: int, history: History) -> Acti
 class _Book:
     def __init__(self, log: RunLog, shared: bool, history: History) -> None:
         self._names, self._end, self._history = _Names(), log.end, history
+        self._waits = integers(history.tool_waits, 3)
         code = self._names.code
         for name in ("decode", "prefill", "sync", "switch", *IDLE):
             code(name)
@@ -161,9 +162,8 @@ class _Book:
         return self._names.code("decode") if idle else cause
 
     def _tool_waits(self, replica: int) -> Union:
-        waits = [(start, end) for where, start, end in self._history.tool_waits if where == replica]
-        table = integers(waits, 2)
-        return union_of(table[:, 0], table[:, 1])
+        mine = self._waits[self._waits[:, 0] == replica]
+        return union_of(mine[:, 1], mine[:, 2])
 
     # -- causes ---------------------------------------------------------------------------------------
 

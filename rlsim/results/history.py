@@ -8,7 +8,7 @@ from typing import Any
 
 from rlsim.core.commands import Command, Submit, Train
 from rlsim.core.errors import ParameterError
-from rlsim.core.events import Aborted, Event, Finished, Segments, Synced, ToolReturned
+from rlsim.core.events import Aborted, Cut, Event, Finished, Segments, Synced, ToolReturned
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 
@@ -92,7 +92,7 @@ class History:
 def read_history(log: RunLog) -> History:
     """One pass over the decisions; ``ParameterError`` when the run did not keep them."""
     if log.final and not log.decisions:
-        raise ParameterError("run.record", False, "true: tables and metrics are derived from the recorded decisions")
+        raise ParameterError("log.decisions", 0, "those of the whole run: tables and metrics are derived from them")
     reader = _Reader()
     for now, event, commands in log.decisions:
         reader.take_event(now, event)
@@ -146,8 +146,7 @@ class _Reader:
 
     def _finished(self, now: Ticks, event: Finished) -> None:
         life = self.history.lives[event.sample]
-        if not life.ended_tokens:
-            life.first_token = event.first_token_at
+        self._first_token(event)
         self._call_ended(now, life, event.replica, event.segments)
         if event.reason == "tool":
             life.tool_since = now
@@ -156,7 +155,13 @@ class _Reader:
 
     def _aborted(self, now: Ticks, event: Aborted) -> None:
         for cut in event.cuts:
+            self._first_token(cut)
             self._call_ended(now, self.history.lives[cut.sample], cut.replica, cut.segments)
+
+    def _first_token(self, ended: Finished | Cut) -> None:
+        life = self.history.lives[ended.sample]
+        if not life.ended_tokens:
+            life.first_token = ended.first_token_at
 
     def _call_ended(self, now: Ticks, life: Life, replica: int, segments: Segments) -> None:
         history = self.history

@@ -130,7 +130,8 @@ def _lengths(axes: Axes, ended: DataFrame, cap_tokens: int | None) -> None:
     tokens = ended["response_tokens"].to_numpy(float)
     truncated = ended["finish_reason"].to_numpy() == "length"
     cap = cap_tokens or (int(tokens[truncated].max()) if truncated.any() else None)
-    edges = np.geomspace(tokens.min(), max(tokens.max(), tokens.min() + 1) * 1.0001, 50)
+    low = max(1.0, min(tokens.min(), tokens.max() / 10))
+    edges = np.geomspace(low, 1.0001 * max(tokens.max(), 10 * low), 50)
     alone, cut = (_percent(tokens[part], edges, len(tokens)) for part in (~truncated, truncated))
     label = f"truncated at the cap: {100 * truncated.mean():.1f} %"
     axes.stairs(alone, edges, fill=True, color=SKY, label="ended by themselves")

@@ -43,9 +43,7 @@ def utilisation_bars(
     standard deviation over replications. Arms whose trainer shares the GPUs have one bar.
     """
     n = _range(len(metrics) for metrics in metrics_by_arm.values())
-    note = (
-        f"Mean over n = {n} replications, measured steps only; right: % of time not idle ± standard deviation"
-    )
+    note = f"Mean over n = {n} replications, measured steps only; right: % of time not idle ± standard deviation"
     pools = {arm: _pools(metrics) for arm, metrics in metrics_by_arm.items()}
     height = sum(len(found) * _ROW + _GAP for found in pools.values())
     figure = new_figure(2.2 + 0.29 * height, title, note)

@@ -76,7 +76,7 @@ def _rows(axes: Axes, activity: DataFrame, found: list[int], edges: NDArray[np.f
         shown |= _bar(axes, _shares(rows, edges), edges, place)
     every = max(1, -(-len(found) // 16))
     axes.set_yticks(range(0, len(found), every), [str(index) for index in found[::every]])
-    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
     axes.set_ylabel("replica")
     return shown
 
@@ -109,7 +109,7 @@ def _bands(axes: Axes, activity: DataFrame, edges: NDArray[np.float64]) -> set[s
     whats = ordered(shares)
     middles = (edges[1:] + edges[:-1]) / 2
     colours = [cause(what).colour for what in whats]
-    axes.stackplot(middles, [shares[what] for what in whats], colors=colours, linewidth=0)
+    axes.stackplot(middles, [shares[what] for what in whats], colors=colours, linewidth=0, step="mid")
     axes.set_ylim(0, activity["who"].nunique())
     axes.set_ylabel("replicas")
     return set(whats)

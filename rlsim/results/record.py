@@ -84,7 +84,8 @@ def _tagged(value: Any) -> dict[str, Any]:
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
-    return {name: _plain(getattr(value, name)) for name in _hints(type(value))}
+    kind: type = type(value)
+    return {name: _plain(getattr(value, name)) for name in _hints(kind)}
 
 
 def _plain(value: Any) -> Any:

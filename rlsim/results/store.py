@@ -12,8 +12,9 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.log import Decision
+from rlsim.results.atomic import replacing
 from rlsim.results.columns import Columns
-from rlsim.results.metrics import metrics_of
+from rlsim.results.metrics import Metrics, metrics_of
 from rlsim.results.record import RecordError, from_json, to_json
 from rlsim.results.tables import Digest, digest, table_columns
 from rlsim.scenario.resolved import resolved_yaml
@@ -43,16 +44,33 @@ def save(directory: str | os.PathLike[str], name: str, runs: Sequence[Run]) -> P
     if not runs:
         raise ParameterError("runs", 0, "at least one run")
     target = Path(directory) / file_name(name)
-    if target.exists() and not (target / METRICS).is_file():
-        raise StoreError(f"{target}: exists and holds no results of rlsim; choose another directory")
     read = [digest(run) for run in runs]
-    measured = {"runs": [metrics_of(found).as_dict() for found in read]}
-    with _replacing_directory(target) as part:
+    measured = [metrics_of(found) for found in read]
+    with _replacing_directory(target, METRICS) as part:
         (part / SCENARIO).write_text(resolved_yaml(runs[0].plan.scenario), encoding="ascii")
-        (part / METRICS).write_text(json.dumps(measured, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_metrics(part, measured)
         for found in read:
-            _write_run(part / f"replication-{found.run.replication}", found)
+            replication = part / f"replication-{found.run.replication}"
+            replication.mkdir()
+            _fill(replication, found)
     return target
+
+
+def write_run(directory: Path, run: Run) -> None:
+    """Tables and decisions of one run in a directory of their own, in full or not at all.
+
+    An earlier run there is replaced; ``StoreError`` where there is something else.
+    """
+    read = digest(run)
+    with _replacing_directory(directory, DECISIONS) as part:
+        _fill(part, read)
+
+
+def write_metrics(directory: Path, measured: Sequence[Metrics]) -> None:
+    """``metrics.json`` of some replications."""
+    text = json.dumps({"runs": [found.as_dict() for found in measured]}, indent=1, allow_nan=False)
+    with replacing(directory / METRICS) as part:
+        part.write_text(text + "\n", encoding="utf-8")
 
 
 def file_name(name: str) -> str:
@@ -60,8 +78,7 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w+. -]", "-", name).strip(" .") or "run"
 
 
-def _write_run(directory: Path, read: Digest) -> None:
-    directory.mkdir()
+def _fill(directory: Path, read: Digest) -> None:
     for table, columns in table_columns(read).items():
         _write_parquet(directory / f"{table}.parquet", columns)
     write_decisions(directory / DECISIONS, read.run.log.decisions)
@@ -91,20 +108,18 @@ def load_decisions(path: str | os.PathLike[str], max_bytes: int = MAX_DECISION_B
     Raises ``StoreError`` for a file that cannot be read or is larger than ``max_bytes``, and ``RecordError``
     with file and line for one that does not hold decisions.
     """
+    name = os.fspath(path)
     try:
-        size = os.stat(path).st_size
-        if size > max_bytes:
-            raise StoreError(f"{os.fspath(path)}: found {size} bytes; allowed: at most {max_bytes}")
         with open(path, "rb") as file:
-            return [_decision(line, f"{os.fspath(path)}:{number}") for number, line in enumerate(_lines(file), 1)]
+            size = os.fstat(file.fileno()).st_size
+            if size > max_bytes:
+                raise StoreError(f"{name}: found {size} bytes; allowed: at most {max_bytes}")
+            numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            return [_decision(line, f"{name}:{number}") for number, line in numbered]
     except StoreError:
         raise
     except OSError as error:
-        raise StoreError(f"{os.fspath(path)}: {error.strerror}") from error
-
-
-def _lines(file: Iterable[bytes]) -> Iterator[bytes]:
-    return (line for line in file if line.strip())
+        raise StoreError(f"{name}: {error.strerror}") from error
 
 
 def _decision(line: bytes, where: str) -> Decision:
@@ -119,8 +134,13 @@ def _decision(line: bytes, where: str) -> Decision:
 
 
 @contextmanager
-def _replacing_directory(target: Path) -> Iterator[Path]:
-    """A new directory beside ``target`` that takes its place on success and vanishes on failure."""
+def _replacing_directory(target: Path, mark: str) -> Iterator[Path]:
+    """A new directory beside ``target`` that takes its place on success and vanishes on failure.
+
+    What is there already is replaced when it holds the file ``mark``.
+    """
+    if target.exists() and not (target / mark).is_file():
+        raise StoreError(f"{target}: exists and holds no results of rlsim; choose another directory")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     old = target.with_name(f".{target.name}.{os.getpid()}.old")

