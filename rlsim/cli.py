@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from rlsim.planning.replicate import Outcome, Task
+    from rlsim.planning.replicate import Outcome
     from rlsim.scenario.source import Document
 
 app = typer.Typer(
@@ -162,32 +164,30 @@ def _compare(
     arm: str | None = None,
     single: bool = False,
 ) -> None:
-    from rlsim.planning import comparison, present
+    from rlsim.planning import present
+    from rlsim.planning.comparison import compare_plans, plans, tasks
 
-    made = comparison.plans(document)
+    made = plans(document)
     if single:
-        scenario = document.resolve(arm)
-        name = arm or next(iter(made))
-        made = {name: made.get(name) or next(found for found in made.values() if found.scenario == scenario)}
-    asked = comparison.tasks(made, out)
-    told = comparison.compare(next(iter(made.values())).scenario.name, made, _perform(asked, workers))
+        document.resolve(arm)
+        made = {name: found for name, found in made.items() if arm is None or name == arm}
+    with _progress(len(tasks(made, None))) as done:
+        told = compare_plans(made, out, workers, done)
     if out is not None:
         from rlsim.planning.save import save_comparison
 
         save_comparison(out, told)
-    print(present.as_json(told) if as_json else present.as_text(told, detailed=single), end="")
-    if out is not None:
         print(f"saved to {out}", file=sys.stderr)
+    print(present.as_json(told) if as_json else present.as_text(told, detailed=single), end="")
 
 
-def _perform(asked: list[Task], workers: int | None) -> list[Outcome]:
-    """Make the runs, with progress on stderr."""
+@contextmanager
+def _progress(runs: int) -> Iterator[Callable[[Outcome], None]]:
+    """A bar on stderr that counts runs."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from rlsim.planning.replicate import perform_all
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("runs", total=len(asked))
-        return perform_all(asked, lambda outcome: progress.update(bar, advance=1, description=outcome.name), workers)
+        bar = progress.add_task("runs", total=runs)
+        yield lambda outcome: progress.update(bar, advance=1, description=outcome.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlsim.build import Plan, PlanError, plan
 from rlsim.core.errors import ParameterError
-from rlsim.planning.replicate import Outcome, Task
+from rlsim.planning.replicate import Outcome, Task, perform_all
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.schema import Published, Scenario, Sensitivity
 from rlsim.scenario.source import Document
@@ -81,6 +81,27 @@ class Comparison:
         pairs = list(zip(a.values(STEP), b.values(STEP), strict=False))
         confidence = self.arms[0].plan.scenario.run.confidence
         return statistic([x for x, _ in pairs], [y for _, y in pairs], confidence)
+
+
+def run_comparison(
+    document: Document,
+    out: Path | None = None,
+    workers: int | None = None,
+    done: Callable[[Outcome], None] = lambda outcome: None,
+) -> Comparison:
+    """Simulate all arms of a scenario; ``ScenarioError`` before anything runs, ``DeadlockError`` when a run is stuck."""
+    return compare_plans(plans(document), out, workers, done)
+
+
+def compare_plans(
+    made: dict[str, Plan],
+    out: Path | None = None,
+    workers: int | None = None,
+    done: Callable[[Outcome], None] = lambda outcome: None,
+) -> Comparison:
+    """Simulate plans by arm and put them together; with ``out``, every run is saved there as it ends."""
+    outcomes = perform_all(tasks(made, out), done, workers)
+    return compare(next(iter(made.values())).scenario.name, made, outcomes)
 
 
 def plans(document: Document) -> dict[str, Plan]:

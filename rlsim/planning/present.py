@@ -76,10 +76,10 @@ def _step_times(told: Comparison) -> Table:
     first = told.arms[0]
     percent = f"{first.plan.scenario.run.confidence:.0%}"
     columns = (
-        f"step, s (± {percent})",
+        f"step, s ± {percent}",
         "published, s",
         "error",
-        f"less first arm, s (± {percent})",
+        f"less first, s ± {percent}",
         "speed-up",
         "tokens/s /GPU",
         "USD /step",

@@ -25,7 +25,7 @@ class Timer(simpy.Event):
 
     def __init__(self, env: simpy.Environment, action: Callable[[Timer], None]) -> None:
         self.env = env
-        self.callbacks = [action]  # type: ignore[list-item]
+        self.callbacks = [action]
         self._ok, self._value, self._defused = True, None, False
 
 

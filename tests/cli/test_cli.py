@@ -27,7 +27,7 @@ def small_file(directory: Path, over_sampling: int = 12) -> Path:
     for old, new in (
         ("prompts_per_step: 64", "prompts_per_step: 8"),
         ("group_size: 32", "group_size: 4"),
-        ("steps: 6", "steps: 3"),
+        ("steps: 5", "steps: 3"),
         ("warmup_steps: 2", "warmup_steps: 1"),
         ("replications: 4", "replications: 2"),
         ("over_sampling_batch_size: 96", f"over_sampling_batch_size: {over_sampling}"),
