@@ -92,7 +92,7 @@ def main() -> None:
         made = scenario(*CASES["sync, 10,000 on 64"])
         cProfile.runctx("once(made, True)", globals(), {"made": made}, sort="tottime")
         return
-    import scipy.special  # noqa: F401, PLC0415 -- not to be timed with the first case
+    import scipy.special  # noqa: F401 -- not to be timed with the first case
 
     per_rollout: dict[str, float] = {}
     for name, case in CASES.items():
@@ -105,7 +105,7 @@ def main() -> None:
             per_rollout[f"{name} {engine}"] = seconds / finished
             print(
                 f"{name:50s} {engine:8s} {seconds:6.2f} CPU s  {log.events:9,d} events  {finished:7,d} rollouts  "
-                f"{log.generated_tokens / 1e6:6.1f} M tokens  {log.generated_tokens / seconds / 1e6:6.1f} M tokens/CPU-s"
+                f"{log.generated_tokens / 1e6:6.1f} M tokens  {log.generated_tokens / seconds / 1e6:6.1f} M/CPU-s"
                 f"  {1e6 * seconds / finished:6.1f} us/rollout",
                 flush=True,
             )

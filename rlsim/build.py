@@ -23,6 +23,8 @@ from rlsim.costs.roofline import roofline
 from rlsim.costs.steplaw import StepLaw
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
+from rlsim.policies import combinations
+from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.protocols import Policy
 from rlsim.policies.registry import CHOICES, make_part
 from rlsim.presets import load_preset
@@ -110,17 +112,18 @@ def plan(scenario: Scenario) -> Plan:
     policy = faults.catch(lambda: _policy(scenario, shape))
     if policy is not None:
         faults.catch(lambda: _check_placement(scenario, policy))
+    profile = faults.catch(lambda: _profile(scenario))
     if architecture is None or device is None:
         raise PlanError(faults.errors)
-    law = faults.catch(lambda: _step_law(scenario, architecture, device))
+    law = faults.catch(lambda: _step_law(scenario, architecture, device, profile))
     training = faults.catch(lambda: _training(scenario, architecture, device))
     switching = faults.catch(lambda: _switching(scenario, architecture))
+    sync = faults.catch(lambda: _sync(scenario, architecture))
     limits = None
     if workload is not None:
         limits = faults.catch(lambda: _limits(scenario, architecture, device, workload))
-    if faults.errors or not (law and training and switching and limits and workload and policy):
+    if faults.errors or not (law and training and switching and sync and limits and workload and policy):
         raise PlanError(faults.errors)
-    sync = _sync(scenario, architecture)
     return Plan(
         scenario,
         architecture,
@@ -171,27 +174,37 @@ def _policy(scenario: Scenario, shape: Shape) -> Policy:
 
 
 def _started(choice: str, spec: dict[str, Any], section: Any, shape: Shape) -> Any:
-    path = f"policy.parts.{choice}" if choice in (section.parts or {}) else "policy"
-    part = make_part(choice, spec, path)
     try:
-        return part.start(shape)
+        return make_part(choice, spec, choice).start(shape)
     except ParameterError as error:
-        raise ParameterError(f"{path}.{error.path}", error.found, error.allowed) from error
+        raise _in_policy(error, choice, error.path.removeprefix(f"{choice}."), section) from error
+
+
+def _in_policy(error: ParameterError, choice: str, field: str, section: Any) -> ParameterError:
+    """The fault of a part's field at the key that the user writes: the preset's own parameter where it sets it."""
+    key = f"parts.{choice}.{field}"
+    if section.preset is not None and choice not in (section.parts or {}):
+        key = load_preset(section.preset).key(choice, field)
+    return ParameterError(f"policy.{key}", error.found, error.allowed)
 
 
 def _check_placement(scenario: Scenario, policy: Policy) -> None:
-    """Combinations of parts and placement that cannot work."""
+    """Combinations of parts, and of parts and placement, that cannot work."""
+    try:
+        combinations.check(policy, _shape(scenario))
+    except ParameterError as error:
+        choice, _, field = error.path.partition(".")
+        raise _in_policy(error, choice, field, scenario.policy) from error
     rollout, trainer, cluster = scenario.rollout.gpus, scenario.trainer.gpus, scenario.cluster.gpus
-    if not policy.placement.shared:
-        if rollout + trainer > cluster:
-            allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
-            raise ParameterError("trainer.gpus", trainer, allowed)
-        return
-    if rollout != trainer:
+    if not policy.placement.shared and rollout + trainer > cluster:
+        allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
+        raise ParameterError("trainer.gpus", trainer, allowed)
+    updates = scenario.trainer.updates_per_step * scenario.trainer.epochs
+    if isinstance(policy.batching, Stream) and updates > 1:
+        allowed = "1, as the epochs: a step that streams micro-batches makes one optimizer update"
+        raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
+    if policy.placement.shared and rollout != trainer:
         raise ParameterError("trainer.gpus", trainer, f"rollout.gpus = {rollout}: this policy shares the GPUs")
-    if policy.update.mode != "drain":
-        allowed = "drain: engines on shared GPUs sleep while the trainer works, so no call is under way at an update"
-        raise ParameterError("policy.parts.update.mode", policy.update.mode, allowed)
 
 
 # -- workload -----------------------------------------------------------------------------------------
@@ -242,12 +255,19 @@ def longest_tokens(workload: Workload) -> int:
 # -- engine -------------------------------------------------------------------------------------------
 
 
-def _step_law(scenario: Scenario, architecture: Architecture, device: Device) -> StepLaw:
+def _profile(scenario: Scenario) -> Profile | None:
+    name = scenario.rollout.step_time.profile
+    return None if name is None else load_profile(name)
+
+
+def _step_law(
+    scenario: Scenario, architecture: Architecture, device: Device, profile: Profile | None
+) -> StepLaw | None:
     rollout, given = scenario.rollout, scenario.rollout.step_time
     if given.source == "profile":
-        assert given.profile is not None
-        profile = load_profile(given.profile)
-        _check_hardware(scenario, profile)
+        if profile is None:
+            return None
+        _check_hardware(scenario, profile, architecture, device)
         law = profile.law
     elif given.source == "roofline":
         parallel = (rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel)
@@ -263,11 +283,9 @@ def _step_law(scenario: Scenario, architecture: Architecture, device: Device) ->
     return law.calibrated(given.scale, given.offset_seconds)
 
 
-def _check_hardware(scenario: Scenario, profile: Profile) -> None:
+def _check_hardware(scenario: Scenario, profile: Profile, architecture: Architecture, device: Device) -> None:
     rollout = scenario.rollout
-    differs = profile.mismatches(
-        scenario.model, scenario.cluster.device, rollout.tensor_parallel, rollout.expert_parallel
-    )
+    differs = profile.mismatches(architecture.name, device.name, rollout.tensor_parallel, rollout.expert_parallel)
     if differs and not scenario.cluster.allow_other_hardware:
         allowed = f"a profile of this set-up, or cluster.allow_other_hardware: true ({'; '.join(differs)})"
         raise ParameterError("rollout.step_time.profile", profile.name, allowed)
@@ -339,8 +357,13 @@ def _training(scenario: Scenario, architecture: Architecture, device: Device) ->
 def _sync(scenario: Scenario, architecture: Architecture) -> SyncCost:
     given = scenario.sync
     default = SyncCost.over("nccl", architecture.weight_bytes(), given.scope)
+    if given.per_tensor_seconds and given.tensors is None:
+        raise ParameterError("sync.tensors", None, "a whole number, at least 1, with per_tensor_seconds")
     if given.link_bytes_per_second is None:
-        return default
+        base = given.base_seconds or default.base_seconds
+        return replace(
+            default, base_seconds=base, tensors=given.tensors or 0, per_tensor_seconds=given.per_tensor_seconds
+        )
     return SyncCost(
         architecture.weight_bytes(),
         given.link_bytes_per_second,

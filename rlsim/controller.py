@@ -4,8 +4,9 @@ It owns the ledger (which samples are where, with how many tokens) and the cycle
 
     idle -> clearing -> switching -> training -> trained -> switching -> syncing -> idle
 
-``clearing`` only where a batch ends the round, ``switching`` only on shared GPUs; a step without publication
-goes from ``trained`` straight to ``idle``. Everything else is asked of the parts. The same object runs in
+``clearing`` only where a batch ends the round, until nothing runs: calls are cut, tools and scores are waited for.
+``switching`` only on shared GPUs, whose engines always wake with the trained weights; elsewhere a step without
+publication goes from ``training`` straight to ``idle``. Everything else is asked of the parts. The same object runs in
 simulation and live: it sees events and its own ledger, never a clock or a length still to come.
 """
 
@@ -96,7 +97,6 @@ class Controller:
             sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
             sample.made_tokens += cut.tokens
             self._park(sample)
-        self._end_round()
 
     def _tool_returned(self, event: ToolReturned) -> None:
         sample = self.samples[event.sample]
@@ -240,6 +240,8 @@ class Controller:
         elif view.trainer == "trained" and self._drained():
             self._out.append(Sync(view.version + 1, self.policy.update.mode, self.policy.update.resume_seconds))
             view.trainer = "syncing"
+        if view.trainer == "clearing" and not view.running_samples:
+            self._end_round()
 
     def _take(self, batch: Batch) -> None:
         view = self.view
@@ -247,34 +249,34 @@ class Controller:
         self._training += [view.ready.pop(group) for group in batch.groups]
         if batch.last:
             view.steps_begun += 1
+            view.round_groups = 0
         if not (self.policy.leftovers.ends_round and batch.last):
             self._train()
-        elif self._generating:
-            view.trainer = "clearing"
+            return
+        view.trainer = "clearing"
+        if self._generating:
             self._out.append(Abort(tuple(self._generating)))
-        else:
-            self._end_round()
 
     def _end_round(self) -> None:
-        """The batch is taken and nothing generates: settle what it left, then train."""
+        """The batch is taken and nothing runs: settle what it left, then train."""
         view, leftovers = self.view, self.policy.leftovers
         if not leftovers.keeps_surplus:
             for group in view.ready.values():
                 self._drop(group, "dropped_surplus")
             view.ready.clear()
         if not leftovers.keeps_unfinished:
-            self._drop_parked()
+            self._drop_unfinished()
         view.parked = type(view.parked)(sorted(view.parked.items()))
-        view.round_groups = 0
         self._train()
 
-    def _drop_parked(self) -> None:
-        """Give up the groups of aborted samples, finished members included."""
-        for group in {sample.group.group: sample.group for sample in self.view.parked.values()}.values():
+    def _drop_unfinished(self) -> None:
+        """Give up the groups that are not complete, finished members included."""
+        unfinished = [*self.view.parked.values(), *self._entering]
+        for group in {sample.group.group: sample.group for sample in unfinished}.values():
             self.view.open_groups -= 1
             self._drop(group, "dropped_surplus")
         self.view.parked.clear()
-        self._entering = [sample for sample in self._entering if sample.sample in self.samples]
+        self._entering.clear()
 
     def _train(self) -> None:
         if self.policy.placement.shared and self.view.generating:
@@ -293,9 +295,6 @@ class Controller:
             self._train()
             return
         self.view.trainer = "trained"
-        if not self.policy.update.due(self.view):
-            self._end_iteration()
-            self.view.generating = True
 
     def _trained(self, event: Trained) -> None:
         view = self.view
@@ -317,7 +316,7 @@ class Controller:
 
     def _drained(self) -> bool:
         """Whether the update mode allows to publish now."""
-        if self.policy.update.mode != "drain" or self.policy.leftovers.ends_round:
+        if self.policy.update.mode != "drain":
             return True
         return not self._generating and not self._in_tools
 

@@ -1,4 +1,4 @@
-"""The README's blocks run as they stand (installation and the test command aside, which CI runs in a bare environment)."""
+"""The README's blocks run as they stand; installation and the test command are run by CI in a bare environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_every_command_runs_and_the_first_one_ends_with_the_published_numbers(tm
     assert len(commands) >= 6
     outputs = []
     for command in commands:
-        environment = {**os.environ, "PATH": f"{launcher.parent}:{os.environ['PATH']}", "COLUMNS": "200", "NO_COLOR": "1"}
+        path = f"{launcher.parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
         run = subprocess.run(
             ["bash", "-euc", command.removeprefix("pip install -e . && ")],
             cwd=tmp_path,

@@ -117,7 +117,8 @@ class PrefixCache:
         self.free -= blocks
         blank = min(blocks, self._blank)
         self._blank -= blank
-        self._evict(blocks - blank)
+        if blocks > blank:
+            self._evict(blocks - blank)
 
     def adopt(self, request: Request, hit: Hit) -> None:
         """Hold the blocks of a hit."""
@@ -180,8 +181,7 @@ class PrefixCache:
         """Cut ``run`` at ``at``; the new run is its right part."""
         right = Run(run.content, at, run.last)
         run.last = at
-        copies = self._contents[run.content]
-        copies.insert(copies.index(run) + 1, right)
+        self._contents[run.content].append(right)  # a newer copy of a block was cut off where this run was cut for it
         for holder in run.holders:
             holder.runs.insert(holder.runs.index(run) + 1, right)
             right.holders.append(holder)

@@ -79,6 +79,8 @@ class RunLog:
     """Rows in the order in which they were written; no I/O."""
 
     decisions: list[Decision] = field(default_factory=list)
+    last_commands_idle: bool = False
+    """Whether the run ended with its last decision, whose commands nobody carried out."""
     windows: list[WindowRow] = field(default_factory=list)
     spans: list[SpanRow] = field(default_factory=list)
     services: list[ServiceRow] = field(default_factory=list)

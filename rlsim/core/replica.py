@@ -148,16 +148,13 @@ class Replica:
 
     def window(self, end: Ticks) -> Window:
         """The window under way, as if it ended at ``end``."""
-        active = self._active
-        return Window(
-            self._start,
-            end,
-            self.steps,
-            sum(rank.decodes for rank in active),
-            sum(len(rank.chunks) for rank in active),
-            sum(tokens for rank in active for _, tokens in rank.chunks),
-            sum(rank.kv_tokens for rank in active),
-        )
+        decodes = chunks = prefill_tokens = kv_tokens = 0
+        for rank in self._active:
+            decodes += rank.decodes
+            kv_tokens += rank.kv_tokens
+            chunks += len(rank.chunks)
+            prefill_tokens += sum(tokens for _, tokens in rank.chunks) if rank.chunks else 0
+        return Window(self._start, end, self.steps, decodes, chunks, prefill_tokens, kv_tokens)
 
     def _set_pace(self) -> None:
         """First step and growth of the slowest rank, and where another becomes the slowest."""

@@ -118,12 +118,14 @@ class Scheduler:
         self.preempted.clear()
         self._granted.clear()
         self._revive()
-        needed = self._needs[-self.step % self.limits.block_size]
         budget = self.limits.max_num_batched_tokens
-        if needed > self.pool.free or (self._partial is not None and not self._partial_fits(needed)):
+        if self._is_short_of_blocks() and self.limits.scheduling_policy == "priority":
             budget = self._run_short_of_blocks(budget)
         else:
-            self.pool.take(needed)
+            # First come first served, the victim is the last: no turn of the pass comes after it, so it can go before.
+            while self._is_short_of_blocks():
+                self._preempt(self.running[next(reversed(self.running))])
+            self.pool.take(self._needs[-self.step % self.limits.block_size])
             budget -= self.decodes
             if self._partial is not None and budget:
                 budget -= self._continue_prefill(self._partial, budget)
@@ -157,7 +159,7 @@ class Scheduler:
         if self.preempted or self._stalled:
             return 1
         finish = self._finish
-        while finish[0][2].finish_at != finish[0][0] or finish[0][2].entry != finish[0][1]:
+        while finish[0][2].finish_at != finish[0][0]:
             heapq.heappop(finish)
         return min(finish[0][0] - self.step, 1 + self._steps_that_fit(self.step + 1, self.pool.free))
 
@@ -166,11 +168,11 @@ class Scheduler:
         self._schedule_chunk(request, tokens)
         return tokens
 
-    def _partial_fits(self, needed: int) -> bool:
-        request = self._partial
-        assert request is not None
-        budget = self.limits.max_num_batched_tokens - self.decodes
-        return needed + self._chunk_blocks(request, budget) <= self.pool.free
+    def _is_short_of_blocks(self) -> bool:
+        needed = self._needs[-self.step % self.limits.block_size]
+        if self._partial is not None:
+            needed += self._chunk_blocks(self._partial, self.limits.max_num_batched_tokens - self.decodes)
+        return needed > self.pool.free
 
     def _chunk_blocks(self, request: Request, budget: int) -> int:
         tokens = min(request.tokens - request.computed, budget)
@@ -204,7 +206,7 @@ class Scheduler:
             budget -= self._continue_prefill(request, budget)
 
     def _run_short_of_blocks(self, budget: int) -> int:
-        """The running pass when blocks are short: one request at a time, preempting as vLLM does."""
+        """The running pass by priority when blocks are short: request by request, as a victim may have had its turn."""
         order = list(self.running.values())
         for position, request in enumerate(order):
             if not budget:
@@ -214,7 +216,7 @@ class Scheduler:
             chunking = request is self._partial
             tokens = min(request.tokens - request.computed, budget) if chunking else 1
             while (needed := self._blocks_needed(request, tokens)) > self.pool.free:
-                budget += self._preempt_lowest()
+                budget += self._preempt_least_urgent()
                 if request.sample not in self.running:
                     self._stall(order[position + 1 :])
                     return budget
@@ -232,12 +234,9 @@ class Scheduler:
         computed = request.tokens + self.step - request.joined_at - 1
         return int(computed % self.limits.block_size == 0)
 
-    def _preempt_lowest(self) -> int:
-        """Preempt the last or the least urgent request; the budget that it gives back."""
-        if self.limits.scheduling_policy == "priority":
-            victim = max(self.running.values(), key=lambda request: (request.priority, request.arrival))
-        else:
-            victim = self.running[next(reversed(self.running))]
+    def _preempt_least_urgent(self) -> int:
+        """Preempt one request; the budget that it gives back."""
+        victim = max(self.running.values(), key=lambda request: (request.priority, request.arrival))
         refund = int(victim.sample in self._granted)
         self._preempt(victim)
         return refund
@@ -258,7 +257,7 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         self._remove(request)
-        request.computed = request.cached_blocks = request.blocks = 0
+        request.computed = request.cached_blocks = request.blocks = request.restored_tokens = 0
         request.preemptions += 1
         self.preemptions += 1
         self.preempted.append(request.sample)

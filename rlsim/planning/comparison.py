@@ -89,7 +89,7 @@ def run_comparison(
     workers: int | None = None,
     done: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Comparison:
-    """Simulate all arms of a scenario; ``ScenarioError`` before anything runs, ``DeadlockError`` when a run is stuck."""
+    """Simulate all arms; ``ScenarioError`` before anything runs, ``DeadlockError`` when a run is stuck."""
     return compare_plans(plans(document), out, workers, done)
 
 

@@ -34,7 +34,10 @@ class Admission(Protocol):
         ...
 
     def room(self, view: View) -> tuple[int, str]:
-        """How many units may enter now, and the name of the gate that holds back the rest."""
+        """How many units may enter now, and the name of the gate that holds back the rest.
+
+        All of them enter at once; it is asked again until there is no room.
+        """
         ...
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Protocol
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Protocol, cast, get_type_hints
 
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import Shape
@@ -91,20 +93,40 @@ def parameters(cls: type[Part]) -> tuple[str, ...]:
 
 
 def _validated(cls: type[Part], given: Mapping[str, object], path: str) -> Part:
+    kinds = get_type_hints(cls)
+    values = {name: _checked(kinds[name], value, f"{path}.{name}") for name, value in given.items()}
+    for field in fields(cls):  # type: ignore[arg-type]
+        if field.name not in values and _required(field):
+            raise ParameterError(f"{path}.{field.name}", None, f"a value ({field.type}): it has no default")
+    return cls(**values)
+
+
+def _checked(kind: Any, value: object, path: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(cls).validate_python(dict(given))
+        return TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(place) for place in first["loc"])
-        raise ParameterError(f"{path}.{key}", first.get("input"), str(first["msg"])) from error
+        raise ParameterError(path, value, str(error.errors()[0]["msg"])) from error
+
+
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _own(use: str, path: str) -> type[Part]:
+    """A user's own class. Its module is imported: the one exception to "nothing in a scenario is executed".
+
+    Modules are looked for as installed, then in the current directory.
+    """
     module, _, name = use.partition(":")
+    if os.getcwd() not in sys.path:  # Where the interpreter was started by an entry point.
+        sys.path.append(os.getcwd())
     try:
-        cls: type[Part] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ParameterError(path, use, f"module:Class that can be imported ({error})") from error
-    return cls
+        cls: Any = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ParameterError(path, use, f"module:Class that can be imported ({reason})") from error
+    if not (isinstance(cls, type) and is_dataclass(cls) and hasattr(cls, "start")):
+        raise ParameterError(path, use, "a dataclass with start(shape)")
+    return cast("type[Part]", cls)

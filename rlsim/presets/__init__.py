@@ -43,6 +43,11 @@ class Preset:
         values = {name: given.get(name, parameter.default) for name, parameter in self.parameters.items()}
         return {choice: _filled(spec, values) for choice, spec in self.parts.items()}
 
+    def key(self, choice: str, field: str) -> str:
+        """Under ``policy``, the parameter that sets a part's field, or the place where the part itself is named."""
+        value = self.parts[choice].get(field)
+        return value[1:] if isinstance(value, str) and value.startswith("$") else f"parts.{choice}.{field}"
+
 
 @cache
 def preset_names() -> tuple[str, ...]:
@@ -53,10 +58,15 @@ def preset_names() -> tuple[str, ...]:
 
 def load_preset(name: str, path: str = "policy.preset") -> Preset:
     """The preset of that name; an unknown one is refused with the nearest spelling."""
-    from ruamel.yaml import YAML
-
     if name not in preset_names():
         raise unknown(path, name, preset_names())
+    return _read(name)
+
+
+@cache
+def _read(name: str) -> Preset:
+    from ruamel.yaml import YAML
+
     text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
     data = YAML(typ="safe", pure=True).load(text)
     parameters = {key: Parameter(found["default"], found["help"]) for key, found in data["parameters"].items()}

@@ -94,9 +94,11 @@ def read_history(log: RunLog) -> History:
     if log.final and not log.decisions:
         raise ParameterError("log.decisions", 0, "those of the whole run: tables and metrics are derived from them")
     reader = _Reader()
-    for now, event, commands in log.decisions:
+    last = len(log.decisions) - 1 if log.last_commands_idle else -1
+    for number, (now, event, commands) in enumerate(log.decisions):
         reader.take_event(now, event)
-        reader.take_commands(now, commands)
+        if number != last:
+            reader.take_commands(now, commands)
     return reader.closed(log.end)
 
 

@@ -210,7 +210,7 @@ class Sync(Section):
         default=None, description="Of the slowest link; None: from the device"
     )
     base_seconds: Seconds = Field(default=0.0, description="Fixed time of a publication")
-    tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: from the model")
+    tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
     per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
     scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
 

@@ -67,7 +67,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the user would recognise it, in at most about sixty characters."""
+    """A value as the user would recognise it, in at most about a hundred characters."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -75,7 +75,7 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def key_fault(node: Node, text: str, rest: Path = ()) -> Fault:

@@ -15,11 +15,21 @@ from rlsim.sim.world import World
 class Trajectory:
     """One sample as the world knows it."""
 
-    __slots__ = ("attempt", "given_tokens", "length_tokens", "member", "prompt", "response_tokens", "turn", "turns")
+    __slots__ = (
+        "attempt",
+        "given_tokens",
+        "kv_age",
+        "length_tokens",
+        "member",
+        "prompt",
+        "response_tokens",
+        "turn",
+        "turns",
+    )
 
     def __init__(self, prompt: int, attempt: int, member: int, turns: int) -> None:
         self.prompt, self.attempt, self.member, self.turns = prompt, attempt, member, turns
-        self.turn = 0
+        self.turn = self.kv_age = 0
         self.length_tokens = 0
         """Of the turn under way, once its first token exists; 0 before."""
         self.given_tokens = self.response_tokens = 0
@@ -33,7 +43,12 @@ class Calls:
         """``version(replica)`` is the weights version a replica serves."""
         self._world, self._version = world, version
         self._drifts = world.workload.drift is not None
+        self._kv_age = 0
         self.trajectories: dict[int, Trajectory] = {}
+
+    def drop_kv(self) -> None:
+        """All KV made so far, offloaded or not, is of weights that are gone."""
+        self._kv_age += 1
 
     def request(self, command: Submit, now: Ticks) -> Request:
         """The engine's request for a submitted call."""
@@ -54,14 +69,14 @@ class Calls:
             now,
         )
         if command.turn:
-            self._carry_kv(request, command.turn)
+            self._carry_kv(request, trajectory)
         return request
 
-    def _carry_kv(self, request: Request, turn: int) -> None:
+    def _carry_kv(self, request: Request, trajectory: Trajectory) -> None:
         """What the engine still has of the earlier turns."""
         if self._world.kv_while_waiting == "drop":
-            request.content = ("turn", request.sample, turn)
-        elif self._world.kv_while_waiting == "offload":
+            request.content = ("turn", request.sample, trajectory.turn)
+        elif self._world.kv_while_waiting == "offload" and trajectory.kv_age == self._kv_age:
             request.restored_tokens = request.context_tokens - 1
 
     def length(self, request: Request, version: int) -> int:
@@ -77,6 +92,7 @@ class Calls:
         trajectory = self.trajectories[request.sample]
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
+        trajectory.kv_age = self._kv_age
         reason: Literal["stop", "length", "tool"] = "stop"
         if request.tokens >= self._world.max_model_len:
             reason = "length"
@@ -89,6 +105,11 @@ class Calls:
     def cut(self, made: Cut) -> None:
         """Book what an aborted call had made."""
         self.trajectories[made.sample].response_tokens += made.tokens
+
+    def room_tokens(self, sample: int) -> int:
+        """Tokens that a tool may add: frameworks cut its output, so that the next turn can still begin."""
+        trajectory = self.trajectories[sample]
+        return self._world.max_model_len - 1 - trajectory.given_tokens - trajectory.response_tokens
 
     def lengths(self, sample: int) -> tuple[int, int]:
         """(tokens not made by the model, tokens made by it) of a finished sample."""

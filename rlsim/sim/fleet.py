@@ -34,6 +34,8 @@ class Fleet:
         self._waking = [False] * len(replicas)
         self._paused = [False] * len(replicas)
         self._at_boundary: list[list[Then]] = [[] for _ in replicas]
+        self._unreported: list[list[Cut]] = []
+        """Of aborts that wait for some replica's boundary."""
         self._ends: list[Callable[[Timer], None]] = [partial(self._boundary, replica) for replica in replicas]
         self._wakes: list[Callable[[Timer], None]] = [partial(self._wake, replica) for replica in replicas]
 
@@ -50,12 +52,14 @@ class Fleet:
     def abort(self, by_replica: dict[int, list[int]], then: Callable[[list[Cut]], None]) -> None:
         """End calls at the next boundary of their replicas; ``then`` gets what they had made."""
         cuts: list[Cut] = []
+        self._unreported.append(cuts)
         waiting = set(by_replica)
 
         def cut(index: int) -> None:
             cuts.extend(cut_of(request, index) for request in self.replicas[index].abort(by_replica[index]))
             waiting.discard(index)
             if not waiting:
+                self._unreported = [other for other in self._unreported if other is not cuts]
                 then(sorted(cuts, key=lambda made: made.sample))
 
         for index in list(by_replica):
@@ -106,11 +110,13 @@ class Fleet:
         for replica in self.replicas if replicas is None else replicas:
             if reset:
                 replica.reset()
+                for request in replica.requests():
+                    request.restored_tokens = 0
             replica.set_version(version)
 
     def close(self) -> list[Cut]:
-        """The run is over: apply the steps done by now; what the calls still here have made."""
-        cuts = []
+        """The run is over: apply the steps done by now; what the calls not reported have made."""
+        cuts = [cut for made in self._unreported for cut in made]
         for replica in self.replicas:
             end = replica.stop(self._clock.now)
             if end is not None:
@@ -167,4 +173,5 @@ class Fleet:
 
 def cut_of(request: Request, replica: int) -> Cut:
     """What an aborted call had made."""
-    return Cut(request.sample, replica, request.tokens - request.context_tokens, tuple(request.segments))
+    made = request.tokens - request.context_tokens
+    return Cut(request.sample, replica, made, tuple(request.segments), request.first_token)

@@ -91,8 +91,9 @@ def _replica(plan: Plan, index: int, law: StepTime, workload: Workload) -> Repli
     cv = plan.scenario.rollout.step_time.noise_cv
     noise = None
     if cv:
-        mean = round(cv * law.decode(1, 1))
-        noise = StepNoise(generator(workload.seed, "step noise", index), mean)
+        shortest = min(law.decode(decodes, 0) for decodes in range(1, plan.limits.max_num_seqs + 1))
+        rng = generator(workload.seed, "step noise", index)
+        noise = StepNoise(rng, round(min(cv, 1) * shortest), min(1.0, cv**-2))
     return Replica(index, plan.limits, law, plan.scenario.rollout.data_parallel, noise=noise)
 
 

@@ -7,9 +7,13 @@ iteration asked for, or with a report when nothing is left to happen.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from simpy.core import EmptySchedule
 
 from rlsim.controller import Controller
 from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train
@@ -19,6 +23,7 @@ from rlsim.core.events import (
     Aborted,
     Cut,
     Event,
+    Finished,
     RoleSet,
     Scored,
     Started,
@@ -30,7 +35,7 @@ from rlsim.core.log import Decision, FinalRow, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_seconds, to_ticks
 from rlsim.sim.calls import Calls
 from rlsim.sim.clock import CONTROLLER, Clock, Timer
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.fleet import Fleet, cut_of
 from rlsim.sim.pool import WorkerPool
 from rlsim.sim.trainer import Trainer
 from rlsim.sim.world import World
@@ -51,6 +56,8 @@ class Simulation:
         self._trainer = Trainer(self._clock, world, self._fleet, self.log)
         self._tools = WorkerPool(self._clock, self.log, "tool", world.environments)
         self._rewards = WorkerPool(self._clock, self.log, "reward", world.reward_workers)
+        self._restoring: dict[int, Request] = {}
+        """Calls whose KV is on its way back from the host, by sample."""
         self._inbox: deque[Event] = deque()
         self._attended = False
         self._gate: str | None = None
@@ -75,7 +82,11 @@ class Simulation:
         try:
             self._clock.env.run(until=self._over)
         except RuntimeError as error:
+            if not isinstance(error.__context__, EmptySchedule):
+                raise
             raise DeadlockError(self._deadlock()) from error
+        if self._controller.iterations < steps and not math.isfinite(self._clock.env.peek()):
+            raise DeadlockError(self._deadlock())
         self._close()
         return self.log
 
@@ -102,6 +113,8 @@ class Simulation:
             if controller.iterations < self._steps:
                 for command in commands:
                     self._execute[type(command)](command)
+            else:
+                self.log.last_commands_idle = True
             if controller.view.gate != self._gate:
                 self._gate = controller.view.gate
                 self.log.gates.append(GateRow(now, self._gate))
@@ -121,17 +134,32 @@ class Simulation:
         request = self._calls.request(command, self._clock.now)
         ticks = request.restored_tokens * self._world.restore_ticks_per_token
         if ticks:
-            self._clock.after(ticks, lambda: self._fleet.submit(command.replica, request))
+            self._restoring[command.sample] = request
+            self._clock.after(ticks, lambda: self._restored(command.replica, request))
         else:
             self._fleet.submit(command.replica, request)
 
+    def _restored(self, replica: int, request: Request) -> None:
+        if self._restoring.get(request.sample) is request:
+            del self._restoring[request.sample]
+            self._fleet.submit(replica, request)
+
     def _abort(self, command: Abort) -> None:
         by_replica: dict[int, list[int]] = {}
+        early: list[Cut] = []
         for sample in command.samples:
-            by_replica.setdefault(self._controller.samples[sample].replica, []).append(sample)
-        self._fleet.abort(by_replica, self._aborted)
+            replica = self._controller.samples[sample].replica
+            if sample in self._restoring:
+                early.append(cut_of(self._restoring.pop(sample), replica))
+            else:
+                by_replica.setdefault(replica, []).append(sample)
+        if by_replica:
+            self._fleet.abort(by_replica, partial(self._aborted, early))
+        else:
+            self._aborted(early, [])
 
-    def _aborted(self, cuts: list[Cut]) -> None:
+    def _aborted(self, early: list[Cut], late: list[Cut]) -> None:
+        cuts = sorted([*early, *late], key=lambda made: made.sample)
         for cut in cuts:
             self._calls.cut(cut)
         self._deliver(Aborted(tuple(cuts)))
@@ -146,7 +174,14 @@ class Simulation:
         self._deliver(Trained(command.step))
 
     def _sync(self, command: Sync) -> None:
-        self._trainer.sync(command, lambda: self._deliver(Synced(command.version)))
+        self._trainer.sync(command, lambda: self._synced(command))
+
+    def _synced(self, command: Sync) -> None:
+        if command.mode != "keep":
+            self._calls.drop_kv()
+            for request in self._restoring.values():
+                request.restored_tokens = 0
+        self._deliver(Synced(command.version))
 
     def _set_role(self, command: SetRole) -> None:
         self._trainer.set_role(command.role, lambda: self._deliver(RoleSet(command.role)))
@@ -154,7 +189,8 @@ class Simulation:
     def _call_tool(self, command: CallTool) -> None:
         found, workload = self._calls.trajectories[command.sample], self._world.workload
         place = (found.prompt, found.attempt, found.member, command.turn)
-        event = ToolReturned(command.sample, workload.tool_output_tokens(*place))
+        output = min(workload.tool_output_tokens(*place), self._calls.room_tokens(command.sample))
+        event = ToolReturned(command.sample, output)
         seconds = workload.tool_latency_seconds(*place)
         self._tools.serve(command.sample, to_ticks(seconds), lambda: self._deliver(event))
 
@@ -168,13 +204,23 @@ class Simulation:
     def _close(self) -> None:
         log = self.log
         log.end, log.events = self._clock.now, self._clock.events
-        made = {cut.sample: cut.tokens for cut in self._fleet.close()}
+        made = {call.sample: call.tokens for call in [*self._fleet.close(), *self._untold()]}
         log.final = final_rows(self._controller, made)
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
         log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
         log.preemptions = sum(rank.preemptions for rank in ranks)
         log.engine_steps = sum(replica.total_steps for replica in self._world.replicas)
+
+    def _untold(self) -> list[Cut | Finished]:
+        """Calls whose end is still in the inbox."""
+        ended: list[Cut | Finished] = []
+        for event in self._inbox:
+            if isinstance(event, Finished):
+                ended.append(event)
+            elif isinstance(event, Aborted):
+                ended.extend(event.cuts)
+        return ended
 
     def _deadlock(self) -> str:
         view = self._controller.view
@@ -191,9 +237,14 @@ class Simulation:
 
 
 def final_rows(controller: Controller, made: dict[int, int]) -> list[FinalRow]:
-    """What became of every sample; ``made`` are tokens of calls still under way, by sample."""
+    """What became of every sample; ``made`` are tokens of calls still under way, by sample.
+
+    Calls asked for by the very last decision were never begun: new samples are left out, resumed ones still wait.
+    """
     rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
     for sample in controller.samples.values():
-        fate = "in_flight" if sample.state in ("running", "tool", "scoring") else "buffered"
-        rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))
+        under_way = sample.sample in made or sample.state in ("tool", "scoring")
+        if under_way or sample.response_tokens or sample.state != "running":
+            fate = "in_flight" if under_way else "buffered"
+            rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))
     return sorted(rows)

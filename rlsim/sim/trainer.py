@@ -33,12 +33,20 @@ class Trainer:
         self._clock.after(now - self._clock.now, then)
 
     def _phases(self, last: bool, samples: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
-        cost = self._world.training
+        phases = self._world.training.phases(samples)
         if last and not self._streaming:
-            return cost.phases(samples)
+            return phases
         self._streaming = not last
-        part = [("update_actor", cost.micro_batch_seconds(samples))]
-        return [*part, ("update_actor", cost.optimizer_seconds())] if last else part
+        return self._part(phases, last, samples)
+
+    def _part(
+        self, phases: Sequence[tuple[str, float]], last: bool, samples: Sequence[tuple[int, int]]
+    ) -> list[tuple[str, float]]:
+        """The phases of some samples of a step; the optimizer step and the overhead come with the last."""
+        cost = self._world.training
+        update = cost.micro_batch_seconds(samples) + (cost.optimizer_seconds() if last else 0.0)
+        timed = [(name, update if name.startswith("update_") else seconds) for name, seconds in phases]
+        return timed if last else [phase for phase in timed if phase[0] != "overhead"]
 
     def sync(self, command: Sync, then: Then) -> None:
         """Publish weights in the mode asked for."""

@@ -41,6 +41,8 @@ class Sample:
     """A trajectory of turns; ``arrival`` None: submitted when others end."""
 
     prompt: int
+    prompt_tokens: int
+    """How much of ``prompt`` it has: some share its head only."""
     turns: tuple[Turn, ...]
     arrival: Ticks | None = None
     priority: int = 0
@@ -74,8 +76,6 @@ class Cluster:
     law: StepTime
     replicas: int
     ranks: int
-    prompts: tuple[int, ...]
-    """Tokens of each prompt."""
     samples: tuple[Sample, ...]
     in_flight: int
     """Samples that run at once, of those without an arrival of their own."""
@@ -147,8 +147,7 @@ class Life:
         self.clock, self.log = Clock(), RunLog()
         self.fleet = Fleet(self.clock, self.replicas, self.log, self)
         self.courses = [
-            Course(sample, tokens=cluster.prompts[sample.prompt] + sample.turns[0].given_tokens)
-            for sample in cluster.samples
+            Course(sample, tokens=sample.prompt_tokens + sample.turns[0].given_tokens) for sample in cluster.samples
         ]
         self.backlog = deque(index for index, sample in enumerate(cluster.samples) if sample.arrival is None)
         self.events: list[object] = []
@@ -222,7 +221,7 @@ class Life:
         course.call = request = Request(
             sample,
             course.plan.prompt,
-            cluster.prompts[course.plan.prompt],
+            course.plan.prompt_tokens,
             course.tokens,
             course.target - course.made,
             course.plan.priority,

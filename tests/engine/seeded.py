@@ -19,7 +19,7 @@ def seeded_cluster(seed: int) -> Cluster:
     replicas = rng.choice((1, 1, 2, 2, 3, 6))
     prompts = tuple(rng.randint(1, max(1, limits.max_model_len * 2 // 3)) for _ in range(rng.randint(1, 5)))
     unit = law.dense_ps[1]
-    samples = _samples(rng, limits, len(prompts), unit, rng.randint(2, 16 + 3 * replicas))
+    samples = _samples(rng, limits, prompts, unit, rng.randint(2, 16 + 3 * replicas))
     tokens = sum(turn.target_tokens for sample in samples for turn in sample.turns)
     span = 2 + 2 * tokens // (limits.max_num_seqs * replicas)
     return Cluster(
@@ -27,7 +27,6 @@ def seeded_cluster(seed: int) -> Cluster:
         law=law,
         replicas=replicas,
         ranks=rng.choice((1, 1, 1, 2, 3)),
-        prompts=prompts,
         samples=samples,
         in_flight=rng.choice((1, 3, 6, 100)),
         aborts=tuple(_abort(rng, unit, span) for _ in range(rng.choice((0, 1, 3)))),
@@ -70,20 +69,27 @@ def _law(rng: random.Random, limits: EngineLimits) -> StepTime:
     return StepTime(dense, [20_000_011 * n for n in seats], kv, rng.choice((0, 1_009)))
 
 
-def _samples(rng: random.Random, limits: EngineLimits, prompts: int, unit: Ticks, count: int) -> tuple[Sample, ...]:
+def _samples(
+    rng: random.Random, limits: EngineLimits, prompts: tuple[int, ...], unit: Ticks, count: int
+) -> tuple[Sample, ...]:
     late = rng.choice((0.0, 0.3, 1.0))
     turns = rng.choice((1, 1, 3))
     urgent = rng.choice((0, 2))
     scatter = rng.choice((0, 4, 60))
-    return tuple(
-        Sample(
-            prompt=rng.randrange(prompts),
-            turns=tuple(_turn(rng, limits, unit, first=not turn) for turn in range(rng.randint(1, turns))),
-            arrival=_tick(rng, unit, scatter) if rng.random() < late else None,
-            priority=rng.randint(0, urgent),
+    heads = rng.random() < 0.3
+    made = []
+    for _ in range(count):
+        prompt = rng.randrange(len(prompts))
+        made.append(
+            Sample(
+                prompt=prompt,
+                prompt_tokens=rng.randint(1, prompts[prompt]) if heads else prompts[prompt],
+                turns=tuple(_turn(rng, limits, unit, first=not turn) for turn in range(rng.randint(1, turns))),
+                arrival=_tick(rng, unit, scatter) if rng.random() < late else None,
+                priority=rng.randint(0, urgent),
+            )
         )
-        for _ in range(count)
-    )
+    return tuple(made)
 
 
 def _turn(rng: random.Random, limits: EngineLimits, unit: Ticks, first: bool) -> Turn:

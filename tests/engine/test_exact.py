@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cluster import Abort, Cluster, Outcome, Sample, Turn, Update, jumping, live, naive, stepping
@@ -31,6 +32,38 @@ def assert_exact(cluster: Cluster) -> Outcome:
 def test_a_seeded_cluster_lives_the_same_life_on_every_engine(first: int) -> None:
     for seed in range(first, first + CHUNK):
         assert_exact(seeded_cluster(seed))
+
+
+# -- clusters too rare to wait for -------------------------------------------------------------------------
+
+
+def one_engine(limits: EngineLimits, *samples: Sample, **more: Any) -> Cluster:
+    """A single replica whose steps take two ticks each."""
+    law = StepTime([2] * (limits.max_num_batched_tokens + 1), [0] * (limits.max_num_seqs + 1), [0] * 9, 0)
+    return Cluster(limits, law, replicas=1, ranks=1, samples=samples, in_flight=1, **more)
+
+
+def test_after_a_reset_the_more_urgent_of_two_that_end_together_is_first() -> None:
+    cluster = one_engine(
+        EngineLimits(2, 64, 64, 4, 64, enable_prefix_caching=False, scheduling_policy="priority"),
+        Sample(0, 4, (Turn(10),), arrival=0, priority=1),
+        Sample(1, 4, (Turn(8),), arrival=3, priority=0),
+        updates=(Update(at=9, ticks=0, scope="all", reset=True, publishes=True),),
+    )
+    assert [event[1:3] for event in assert_exact(cluster).events[1:]] == [("finished", 1), ("finished", 0)]
+
+
+def test_a_request_preempted_after_its_turn_gives_its_budget_to_the_prefill_behind_it() -> None:
+    cluster = one_engine(
+        EngineLimits(3, 4, 16, 1, 20, enable_prefix_caching=False, scheduling_policy="priority"),
+        Sample(0, 1, (Turn(15),), arrival=0, priority=2),
+        Sample(1, 1, (Turn(15),), arrival=1, priority=0),
+        Sample(2, 11, (Turn(2),), arrival=3, priority=0),
+    )
+    chunks = (2, 2, 2, 2, 3)
+    first_tokens = {sample: first_token for sample, first_token, *_ in assert_exact(cluster).calls}
+    assert sum(chunks) == 11
+    assert first_tokens[2] == 4 + 2 * len(chunks)
 
 
 # -- clusters drawn by hypothesis, which shrinks them ------------------------------------------------------
@@ -64,11 +97,12 @@ def step_times(draw: st.DrawFn, limits: EngineLimits) -> StepTime:
 
 
 @st.composite
-def samples(draw: st.DrawFn, prompts: int, length: int) -> Sample:
+def samples(draw: st.DrawFn, length: int) -> Sample:
     first = Turn(draw(st.integers(1, length)))
     later = st.builds(Turn, st.integers(1, length), st.integers(0, 4), small_ticks)
     return Sample(
-        prompt=draw(st.integers(0, prompts - 1)),
+        prompt=draw(st.integers(0, 1)),
+        prompt_tokens=draw(st.integers(1, length - 1)),
         turns=(first, *draw(st.lists(later, max_size=2))),
         arrival=draw(st.none() | small_ticks),
         priority=draw(st.integers(0, 2)),
@@ -78,7 +112,6 @@ def samples(draw: st.DrawFn, prompts: int, length: int) -> Sample:
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     limits = draw(engine_limits())
-    prompts = draw(st.lists(st.integers(1, limits.max_model_len - 1), min_size=1, max_size=3))
     aborts = st.builds(Abort, small_ticks, st.integers(1, 3), st.none() | small_ticks)
     updates = st.builds(
         Update, small_ticks, small_ticks, st.sampled_from(("all", "each")), reset=st.booleans(), publishes=st.booleans()
@@ -88,8 +121,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         law=draw(step_times(limits)),
         replicas=draw(st.integers(1, 3)),
         ranks=draw(st.integers(1, 3)),
-        prompts=tuple(prompts),
-        samples=tuple(draw(st.lists(samples(len(prompts), limits.max_model_len), min_size=1, max_size=12))),
+        samples=tuple(draw(st.lists(samples(limits.max_model_len), min_size=1, max_size=12))),
         in_flight=draw(st.integers(1, 12)),
         aborts=tuple(draw(st.lists(aborts, max_size=3))),
         updates=tuple(draw(st.lists(updates, max_size=3))),

@@ -11,7 +11,7 @@ from rlsim.policies.protocols import Unit
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Admit exactly one batch of groups for each weights version, all of it at once."""
+    """Admit exactly one batch of groups for each weights version, all of it at once; dropped groups are replaced."""
 
     unit: ClassVar[Unit] = "group"
 
@@ -21,4 +21,5 @@ class Barrier:
 
     def room(self, view: View) -> tuple[int, str]:
         """(versions served + 1) batches in all."""
-        return (view.version + 1) * view.shape.prompts_per_step - view.started_groups, "barrier"
+        admitted = view.started_groups - view.dropped_groups
+        return (view.version + 1) * view.shape.prompts_per_step - admitted, "barrier"

@@ -11,7 +11,10 @@ from rlsim.policies.protocols import Unit
 
 @dataclass(frozen=True, slots=True)
 class OneStepOff:
-    """Admit batch k+1 when training on batch k begins (verl ``one_step_off_policy``, reference P1)."""
+    """Admit batch k+1 when training on batch k begins (verl ``one_step_off_policy``, reference P1).
+
+    Dropped groups are replaced.
+    """
 
     unit: ClassVar[Unit] = "group"
 
@@ -21,4 +24,5 @@ class OneStepOff:
 
     def room(self, view: View) -> tuple[int, str]:
         """(steps begun + 1) batches in all."""
-        return (view.steps_begun + 1) * view.shape.prompts_per_step - view.started_groups, "barrier"
+        admitted = view.started_groups - view.dropped_groups
+        return (view.steps_begun + 1) * view.shape.prompts_per_step - admitted, "barrier"

@@ -29,4 +29,4 @@ class TargetReservation:
     def room(self, view: View) -> tuple[int, str]:
         """Batches up to target version + A."""
         reserved = (view.version + self.max_trajectory_age_steps + 1) * view.shape.prompts_per_step
-        return reserved - view.started_groups, "staleness"
+        return reserved - (view.started_groups - view.dropped_groups), "staleness"

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
+from rlsim.core.errors import ParameterError
 from rlsim.core.view import Shape, View
 from rlsim.policies.bounds import at_least
 from rlsim.policies.protocols import Batch
 
 
-class _Stream:
+class Stream:
+    """How far the batch under way has come."""
+
     def __init__(self, groups: int) -> None:
         self._groups, self._taken = groups, 0
 
     def select(self, view: View) -> Batch | None:
+        """The next micro-batch, once its groups are complete; a smaller one where the batch ends."""
         left = view.shape.prompts_per_step - self._taken
         size = min(self._groups, left)
         if len(view.ready) < size:
@@ -29,7 +33,9 @@ class MicroBatchStream:
 
     min_groups: int = 1
 
-    def start(self, shape: Shape) -> _Stream:
+    def start(self, shape: Shape) -> Stream:
         """Refuse more groups than a batch holds."""
         at_least("min_groups", self.min_groups, 1)
-        return _Stream(min(self.min_groups, shape.prompts_per_step))
+        if self.min_groups > shape.prompts_per_step:
+            raise ParameterError("min_groups", self.min_groups, f"at most prompts_per_step = {shape.prompts_per_step}")
+        return Stream(self.min_groups)

@@ -31,7 +31,10 @@ class KeepAll:
 
 @dataclass(frozen=True, slots=True)
 class EndRound:
-    """A batch ends the round: the rest is aborted, and resumed in the next round or given up."""
+    """A batch ends the round: the rest is aborted, and resumed in the next round or given up.
+
+    Tools and scores cannot be cut: the round lasts until those under way have returned (slime issue 2176).
+    """
 
     keeps_unfinished: bool = True
     """Resume aborted samples from their tokens (slime ``partial_rollout``)."""

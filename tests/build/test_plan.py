@@ -1,0 +1,66 @@
+"""What a plan takes from a scenario: costs given in part, seeds, sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlsim.build import PlanError, plan, replication_seed
+from rlsim.costs.transfer import SyncCost
+from rlsim.scenario.schema import Scenario
+
+
+def scenario(sync: dict[str, Any] | None = None) -> Scenario:
+    """A small one."""
+    return Scenario.model_validate(
+        {
+            "name": "plan",
+            "model": "Qwen2.5-0.5B",
+            "cluster": {"device": "H100-SXM", "gpus": 2},
+            "rollout": {"gpus": 1, "step_time": {"source": "coefficients", "base_seconds": 0.01}},
+            "trainer": {"gpus": 1, "mfu": 0.4},
+            "sync": sync or {},
+            "workload": {"prompts_per_step": 2, "group_size": 2, "prompt_tokens": 10, "response_tokens": 20},
+            "policy": {"preset": "sync-disaggregated"},
+            "run": {"steps": 2},
+        }
+    )
+
+
+def test_a_sync_without_numbers_is_that_of_the_default_transport() -> None:
+    made = plan(scenario())
+    assert made.sync == SyncCost.over("nccl", made.architecture.weight_bytes())
+
+
+@pytest.mark.parametrize(
+    ("given", "extra_seconds"),
+    [({"base_seconds": 4.0}, 3.9), ({"tensors": 300, "per_tensor_seconds": 0.01}, 3.0)],
+)
+def test_what_a_scenario_says_of_the_sync_counts_without_a_link_rate(
+    given: dict[str, Any], extra_seconds: float
+) -> None:
+    default = plan(scenario()).sync.seconds()
+    assert plan(scenario(given)).sync.seconds() == pytest.approx(default + extra_seconds)
+
+
+def test_a_given_link_takes_the_bytes_of_the_model_and_the_given_overheads() -> None:
+    given = {"link_bytes_per_second": 1e9, "base_seconds": 0.5, "tensors": 10, "per_tensor_seconds": 0.1}
+    made = plan(scenario(given))
+    assert made.sync.seconds() == pytest.approx(made.architecture.weight_bytes() / 1e9 + 0.5 + 1.0)
+    assert [source.estimate for source in made.sources if source.what == "weight sync"] == [False]
+
+
+def test_replications_have_luck_of_their_own_and_share_it_between_policies() -> None:
+    seeds = [replication_seed(7, number) for number in range(50)]
+    assert len(set(seeds)) == 50
+    made = plan(scenario())
+    assert [made.workload_of(number).seed for number in range(50)] == [replication_seed(0, n) for n in range(50)]
+
+
+def test_a_plan_error_holds_every_fault_and_reads_as_the_first() -> None:
+    bad = scenario().model_copy(update={"model": "nothing", "seed": 1})
+    with pytest.raises(PlanError) as caught:
+        plan(bad)
+    assert [error.path for error in caught.value.errors] == ["model"]
+    assert str(caught.value).startswith("model: found 'nothing'; allowed: DeepSeek-V3")

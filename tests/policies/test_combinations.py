@@ -1,0 +1,318 @@
+"""Policies that cannot work are refused with the key to change, and what is not refused runs to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_runs import ran, scenario, start_lags
+
+from rlsim.build import PlanError, plan
+from rlsim.core.errors import DeadlockError
+from rlsim.policies import combinations
+
+DRAIN = {"use": "publish", "mode": "drain"}
+KEEP_ALL = {"use": "keep-all"}
+COLOCATED = {"use": "colocated"}
+SLOW: dict[str, Any] = {"trainer__fixed_seconds_per_step": 9.0}
+
+
+def preset(name: str, given: dict[str, Any] | None = None, **parts: dict[str, Any]) -> dict[str, Any]:
+    return {"preset": name, **(given or {}), **({"parts": parts} if parts else {})}
+
+
+AGE_2 = {"max_head_offpolicyness": 2}
+STALLS: dict[str, tuple[dict[str, Any], str, object, str]] = {
+    "barrier that publishes every second step": (
+        preset("sync-disaggregated", update={**DRAIN, "every_steps": 2}),
+        "policy.parts.update.every_steps",
+        2,
+        "at most 1: this admission lets 1 batch(es) in for each version",
+    ),
+    "capacity by version, publishing every third step": (
+        preset("areal", AGE_2, update={"use": "publish", "mode": "abort", "every_steps": 3}),
+        "policy.parts.update.every_steps",
+        3,
+        "at most 1",
+    ),
+    "targets by version, publishing every second step": (
+        preset("nemo-rl-async", update={**DRAIN, "every_steps": 2}),
+        "policy.parts.update.every_steps",
+        2,
+        "at most 1",
+    ),
+    "a lag that counts fewer steps a version than there are": (
+        preset(
+            "pipelinerl",
+            admission={"use": "free-running", "llm_max_rollouts": 4, "max_lag_samples": 0, "steps_per_version": 2},
+            update={"use": "publish", "mode": "keep", "every_steps": 3},
+        ),
+        "policy.parts.update.every_steps",
+        3,
+        "at most 2",
+    ),
+    "micro-batches on shared GPUs": (
+        preset("sync-colocated", batching={"use": "micro-batch-stream"}),
+        "policy.parts.batching.use",
+        "micro-batch-stream",
+        "on shared GPUs nothing generates while a micro-batch trains",
+    ),
+    "a pool that runs on while shared GPUs train": (
+        preset("copris", leftovers=KEEP_ALL),
+        "policy.parts.leftovers.use",
+        "keep-all",
+        "end-round: on shared GPUs this admission leaves calls under way",
+    ),
+    "targets ahead on shared GPUs": (
+        preset("nemo-rl-async", placement=COLOCATED),
+        "policy.parts.leftovers.use",
+        "keep-all",
+        "end-round",
+    ),
+    "bounded staleness on shared GPUs": (
+        preset("areal", AGE_2, placement=COLOCATED, update=DRAIN),
+        "policy.parts.leftovers.use",
+        "keep-all",
+        "end-round",
+    ),
+    "a dropped group that exact-target waits for": (
+        preset("slime-partial", {"over_sampling_batch_size": 5}, batching={"use": "exact-target"}),
+        "policy.parts.leftovers.use",
+        "end-round",
+        "exact-target waits for ever for a dropped group",
+    ),
+    "a stale group that exact-target waits for": (
+        preset("nemo-rl-async", leftovers={"use": "drop-old", "max_age_versions": 0}),
+        "policy.parts.leftovers.use",
+        "drop-old",
+        "exact-target waits for ever for a dropped group",
+    ),
+    "cut groups that fill the concurrency": (
+        preset(
+            "areal",
+            {"max_head_offpolicyness": 99},
+            update={"use": "publish", "mode": "keep"},
+            leftovers={"use": "end-round"},
+        ),
+        "policy.parts.leftovers.use",
+        "end-round",
+        "keep-all or drop-old: groups that a round's end cuts keep their places",
+    ),
+}
+MEANINGLESS: dict[str, tuple[dict[str, Any], str, object, str]] = {
+    "calls under way at an update of shared GPUs": (
+        preset("pipelinerl", placement=COLOCATED),
+        "policy.parts.update.mode",
+        "keep",
+        "drain: engines on shared GPUs sleep while the trainer works",
+    ),
+    "AReaL on shared GPUs": (
+        preset("areal", placement=COLOCATED),
+        "policy.parts.update.mode",
+        "abort",
+        "drain",
+    ),
+    "shared GPUs that keep old weights": (
+        preset("one-step-off", placement=COLOCATED, update={**DRAIN, "every_steps": 2}),
+        "policy.parts.update.every_steps",
+        2,
+        "wake with the trained weights after every step",
+    ),
+    "over-sampling without rounds": (
+        preset("slime-partial", leftovers={"use": "drop-old", "max_age_versions": 0}),
+        "policy.parts.leftovers.use",
+        "drop-old",
+        "end-round: over-sample submits by the round",
+    ),
+    "a bounded lag with rounds": (
+        preset("pipelinerl", {"max_lag": 4}, leftovers={"use": "end-round"}),
+        "policy.parts.leftovers.use",
+        "end-round",
+        "keep-all or drop-old",
+    ),
+}
+
+
+def fault(policy: dict[str, Any], **changes: Any) -> tuple[str, object, str]:
+    """The first fault of the policy: key, what was found, what is allowed."""
+    with pytest.raises(PlanError) as caught:
+        plan(scenario(policy, **changes))
+    return caught.value.path, caught.value.found, caught.value.allowed
+
+
+@pytest.mark.parametrize("name", [*STALLS, *MEANINGLESS])
+def test_what_cannot_work_is_refused_with_its_key_and_its_reason(name: str) -> None:
+    policy, key, found, reason = {**STALLS, **MEANINGLESS}[name]
+    path, was, allowed = fault(policy)
+    assert (path, was) == (key, found)
+    assert reason in allowed
+
+
+@pytest.mark.parametrize("name", STALLS)
+def test_what_is_refused_because_it_stalls_does_stall(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combinations, "check", lambda policy, shape: None)
+    with pytest.raises(DeadlockError):
+        ran(STALLS[name][0], run__steps=12, **SLOW)
+
+
+def test_a_preset_is_told_of_its_own_parameter() -> None:
+    given = {"max_lag": 0, "weight_update_interval": 2}
+    policy = preset("pipelinerl", given, admission={"use": "barrier"})
+    assert fault(policy)[:2] == ("policy.weight_update_interval", 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "key", "found"),
+    [
+        (preset("slime-partial", {"over_sampling_batch_size": 2}), "over_sampling_batch_size", 2),
+        (preset("copris", {"partial_rollout_pool_size": 0}), "partial_rollout_pool_size", 0),
+        (preset("nemo-rl-async", {"max_trajectory_age_steps": 0}), "max_trajectory_age_steps", 0),
+        (preset("pipelinerl", {"llm_max_rollouts": 0}), "llm_max_rollouts", 0),
+        (preset("pipelinerl", {"ring_buffer_groups": 2}), "ring_buffer_groups", 2),
+        (preset("pipelinerl", {"max_lag": -1}), "max_lag", -1),
+        (preset("areal", {"max_head_offpolicyness": -1}), "max_head_offpolicyness", -1),
+        (preset("areal", {"max_head_offpolicyness": "2"}), "max_head_offpolicyness", "2"),
+        (preset("areal", leftovers={"use": "drop-old", "buffer_groups": 2}), "parts.leftovers.buffer_groups", 2),
+        (preset("areal", batching={"use": "micro-batch-stream", "min_groups": 4}), "parts.batching.min_groups", 4),
+        (preset("areal", update={**DRAIN, "resume_seconds": -1.0}), "parts.update.resume_seconds", -1.0),
+        (preset("areal", update={**DRAIN, "every_steps": 0}), "parts.update.every_steps", 0),
+        (
+            preset("areal", admission={"use": "free-running", "max_lag_samples": -1}),
+            "parts.admission.max_lag_samples",
+            -1,
+        ),
+        (
+            preset("areal", admission={"use": "cumulative-capacity", "max_staleness": -1}),
+            "parts.admission.max_staleness",
+            -1,
+        ),
+        (preset("areal", admission={"use": "fixed-pool"}), "parts.admission.partial_rollout_pool_size", None),
+        (preset("copris", {"partial_rollout_pool_size": "9"}), "partial_rollout_pool_size", "9"),
+        (preset("copris", {"partial_rollout_pool_size": True}), "partial_rollout_pool_size", True),
+        (preset("areal", dispatch={"use": "stiky"}), "parts.dispatch.use", "stiky"),
+        (preset("areal", dispatch={"use": "sticky", "to": 1}), "parts.dispatch.to", "to"),
+        (preset("areal", routing={"use": "sticky"}), "parts.routing", "routing"),
+        (preset("areal", {"eta": 2}), "eta", "eta"),
+    ],
+)
+def test_a_bad_parameter_is_named(policy: dict[str, Any], key: str, found: object) -> None:
+    assert fault(policy)[:2] == (f"policy.{key}", found)
+
+
+# -- limits that look too small but cannot stall -------------------------------------------------------
+
+
+@settings(max_examples=12, deadline=None)
+@given(pool=st.integers(1, 7), members=st.integers(1, 6), seed=st.integers(0, 999))
+def test_a_pool_smaller_than_a_batch_fills_it_one_group_after_another(pool: int, members: int, seed: int) -> None:
+    sizes = {"seed": seed, "workload__group_size": members}
+    for policy in (
+        preset("copris", {"partial_rollout_pool_size": pool}),
+        preset("pipelinerl", {"llm_max_rollouts": pool}),
+        preset("areal", {"max_concurrent_rollouts": pool}),
+        preset("pipelinerl", {"llm_max_rollouts": pool, "ring_buffer_groups": 3}),
+    ):
+        assert len(ran(policy, **sizes).iterations) == 5
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        preset("one-step-off", leftovers={"use": "drop-old", "max_age_versions": 0}),
+        preset("areal", AGE_2, leftovers={"use": "drop-old", "max_age_versions": 0}),
+        preset(
+            "nemo-rl-async",
+            batching={"use": "complete-groups"},
+            leftovers={"use": "drop-old", "max_age_versions": 0},
+        ),
+    ],
+    ids=lambda policy: policy["preset"],
+)
+def test_dropped_groups_are_replaced(policy: dict[str, Any]) -> None:
+    log = ran(policy, **SLOW)
+    assert "dropped_stale" in {row.fate for row in log.final}
+    assert len(log.iterations) == 5
+    assert set(start_lags(log)) == {0}
+
+
+# -- any composition -----------------------------------------------------------------------------------
+
+ADMISSIONS = st.one_of(
+    st.sampled_from([{"use": "barrier"}, {"use": "one-step-off"}]),
+    st.fixed_dictionaries(
+        {"use": st.just("cumulative-capacity"), "max_staleness": st.integers(0, 2)},
+        optional={"max_open_groups": st.integers(1, 5)},
+    ),
+    st.fixed_dictionaries({"use": st.just("target-reservation"), "max_trajectory_age_steps": st.integers(1, 2)}),
+    st.fixed_dictionaries({"use": st.just("over-sample"), "over_sampling_batch_size": st.integers(3, 6)}),
+    st.fixed_dictionaries({"use": st.just("fixed-pool"), "partial_rollout_pool_size": st.integers(1, 20)}),
+    st.fixed_dictionaries(
+        {
+            "use": st.just("free-running"),
+            "llm_max_rollouts": st.integers(1, 9),
+            "max_lag_samples": st.none() | st.integers(0, 5),
+            "steps_per_version": st.integers(1, 2),
+        }
+    ),
+)
+BATCHINGS = st.one_of(
+    st.fixed_dictionaries({"use": st.just("complete-groups"), "order": st.sampled_from(["first_finished", "oldest"])}),
+    st.just({"use": "exact-target"}),
+    st.fixed_dictionaries({"use": st.just("micro-batch-stream"), "min_groups": st.integers(1, 3)}),
+)
+UPDATES = st.fixed_dictionaries(
+    {
+        "use": st.just("publish"),
+        "mode": st.sampled_from(["drain", "abort", "keep", "rebuild"]),
+        "every_steps": st.sampled_from([1, 1, 2]),
+    }
+)
+LEFTOVERS = st.one_of(
+    st.just(KEEP_ALL),
+    st.fixed_dictionaries(
+        {"use": st.just("end-round"), "keeps_unfinished": st.booleans(), "keeps_surplus": st.booleans()}
+    ),
+    st.fixed_dictionaries(
+        {"use": st.just("drop-old")},
+        optional={"max_age_versions": st.integers(0, 1), "buffer_groups": st.integers(3, 4)},
+    ),
+)
+PARTS = st.fixed_dictionaries(
+    {
+        "admission": ADMISSIONS,
+        "batching": BATCHINGS,
+        "update": UPDATES,
+        "leftovers": LEFTOVERS,
+        "dispatch": st.sampled_from(["least-in-flight", "round-robin", "sticky", "group-affinity"]).map(
+            lambda name: {"use": name}
+        ),
+        "placement": st.sampled_from([COLOCATED, {"use": "disaggregated"}]),
+    }
+)
+TOOLS = {"count": {"law": "uniform", "low_tokens": 1, "high_tokens": 3}, "tool_latency_seconds": 0.2}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    parts=PARTS,
+    seed=st.integers(0, 999),
+    members=st.integers(1, 5),
+    overhead=st.sampled_from([0.0, 0.2, 5.0]),
+    agents=st.booleans(),
+)
+def test_a_composition_that_is_not_refused_runs_to_its_end(
+    parts: dict[str, Any], seed: int, members: int, overhead: float, agents: bool
+) -> None:
+    changes: dict[str, Any] = {"seed": seed, "workload__group_size": members, "run__steps": 6}
+    changes["trainer__fixed_seconds_per_step"] = overhead
+    if agents:
+        changes["workload__turns"] = {**TOOLS, "tool_output_tokens": 5}
+        changes["workload__reward"] = {"latency_seconds": 0.3}
+    try:
+        log = ran({"parts": parts}, **changes)
+    except PlanError:
+        return
+    assert len(log.iterations) == 6
+    assert sum(row.tokens for row in log.final) == log.generated_tokens

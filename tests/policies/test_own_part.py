@@ -1,0 +1,122 @@
+"""A part outside the package, written by the recipe of CONTRIBUTING.md, acts; and a run that it stalls says why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from policy_runs import commands, moments, ran, scenario
+
+from rlsim.build import PlanError, plan
+from rlsim.core.commands import Submit
+from rlsim.core.errors import DeadlockError
+
+RECIPE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+
+
+def recipe() -> str:
+    """The Python block of the recipe for a part."""
+    return RECIPE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of the user's that is the current one; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def admission(use: str, **given: Any) -> dict[str, Any]:
+    return {"preset": "sync-disaggregated", "parts": {"admission": {"use": use, **given}}}
+
+
+def test_the_part_of_the_recipe_acts_without_touching_the_package(beside: Path) -> None:
+    (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
+    log = ran(admission("my_module:Trickle", limit=3))
+    open_groups = [len({sample // 2 for sample in moment.calls}) for moment in moments(log)]
+    assert max(open_groups) == 3
+    assert {row.gate for row in log.gates} >= {"trickle"}
+    assert len(log.iterations) == 5
+
+
+def test_two_limits_of_the_same_part_give_two_runs(beside: Path) -> None:
+    (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
+    one, three = (ran(admission("my_module:Trickle", limit=limit)) for limit in (1, 3))
+    assert one.end > three.end
+    assert commands(one, Submit)[0][1] == commands(three, Submit)[0][1]
+
+
+def test_a_module_of_the_current_directory_hides_no_installed_one(
+    beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (beside / "colorsys.py").write_text("raise RuntimeError('hidden')", encoding="utf-8")
+    (beside / "my_module.py").write_text(recipe() + "\nimport colorsys\n", encoding="utf-8")
+    assert ran(admission("my_module:Trickle", limit=3), run__steps=1).iterations
+
+
+@pytest.mark.parametrize(
+    ("use", "source", "reason"),
+    [
+        ("my_absent:Trickle", "", "No module named 'my_absent'"),
+        ("my_module:Tricle", "class Trickle: ...", "has no attribute 'Tricle'"),
+        ("my_module:Trickle", "class Trickle(:", "SyntaxError"),
+        ("my_module:Trickle", "raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("my_module:Trickle", "class Trickle: ...", "a dataclass with start(shape)"),
+        ("my_module:Trickle", "Trickle = 3", "a dataclass with start(shape)"),
+        (":Trickle", "", "module:Class that can be imported"),
+    ],
+)
+def test_a_part_that_cannot_be_had_is_named_with_the_reason(beside: Path, use: str, source: str, reason: str) -> None:
+    (beside / "my_module.py").write_text(source, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        plan(scenario(admission(use, limit=3)))
+    assert caught.value.path == "policy.parts.admission.use"
+    assert caught.value.found == use
+    assert reason in caught.value.allowed
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "found"),
+    [
+        ({"limit": "3"}, "limit", "3"),
+        ({"limits": 3}, "limits", "limits"),
+        ({}, "limit", None),
+        ({"limit": 0}, "limit", 0),
+    ],
+)
+def test_its_parameters_are_checked_like_any_others(
+    beside: Path, given: dict[str, Any], key: str, found: object
+) -> None:
+    (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        plan(scenario(admission("my_module:Trickle", **given)))
+    assert (caught.value.path, caught.value.found) == (f"policy.parts.admission.{key}", found)
+
+
+def test_a_part_that_lacks_what_its_choice_asks_is_refused(beside: Path) -> None:
+    (beside / "my_module.py").write_text(recipe().replace("def room", "def space"), encoding="utf-8")
+    with pytest.raises(PlanError, match=r"a part with room \(rlsim\.policies\.protocols\.Admission\)"):
+        plan(scenario(admission("my_module:Trickle", limit=3)))
+
+
+def test_a_run_that_stalls_reports_the_gate_what_waits_and_since_when(beside: Path) -> None:
+    stops = recipe().replace("self.limit - view.open_groups", "self.limit - view.started_groups")
+    (beside / "my_module.py").write_text(stops, encoding="utf-8")
+    with pytest.raises(DeadlockError) as caught:
+        ran(admission("my_module:Trickle", limit=4), workload__response_tokens=50)
+    first, *lines = str(caught.value).splitlines()
+    assert first.startswith("deadlock at ")
+    assert "after 1 of 5 training iterations: nothing is left to happen." in first
+    assert lines[0].startswith("  gate: trickle (since ")
+    assert lines[0].endswith(" s); trainer: idle")
+    assert lines[1] == "  complete groups waiting: 1 of 3 for a batch; open groups: 0"
+    assert lines[2] == "  samples in flight: 0 (0 calls on replicas); parked: 0"
