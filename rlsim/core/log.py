@@ -26,9 +26,11 @@ class WindowRow(NamedTuple):
     end: Ticks
     steps: int
     decodes: int
+    """In each step, over all ranks."""
     chunks: int
     prefill_tokens: int
     kv_tokens: int
+    """At the start, over all ranks."""
 
 
 class SpanRow(NamedTuple):

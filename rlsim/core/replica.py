@@ -13,27 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import isqrt
-from typing import NamedTuple
 
 from rlsim.core.engine import EngineLimits, Request
+from rlsim.core.log import WindowRow
 from rlsim.core.noise import StepNoise
 from rlsim.core.scheduler import Scheduler
 from rlsim.core.steptime import StepTime, attention_pairs
 from rlsim.core.ticks import Ticks
-
-
-class Window(NamedTuple):
-    """What one window did, for the activity log."""
-
-    start: Ticks
-    end: Ticks
-    steps: int
-    decodes: int
-    """Decodes in each step, over all ranks."""
-    chunks: int
-    prefill_tokens: int
-    kv_tokens: int
-    """At the start of the window, over all ranks."""
 
 
 class Replica:
@@ -146,7 +132,7 @@ class Replica:
             self.steps = within - (self._duration(within) > now - self._start)
         return self._start + self._duration(self.steps) if self.steps else None
 
-    def window(self, end: Ticks) -> Window:
+    def window(self, end: Ticks) -> WindowRow:
         """The window under way, as if it ended at ``end``."""
         decodes = chunks = prefill_tokens = kv_tokens = 0
         for rank in self._active:
@@ -154,10 +140,13 @@ class Replica:
             kv_tokens += rank.kv_tokens
             chunks += len(rank.chunks)
             prefill_tokens += sum(tokens for _, tokens in rank.chunks) if rank.chunks else 0
-        return Window(self._start, end, self.steps, decodes, chunks, prefill_tokens, kv_tokens)
+        return WindowRow(self.index, self._start, end, self.steps, decodes, chunks, prefill_tokens, kv_tokens)
 
     def _set_pace(self) -> None:
         """First step and growth of the slowest rank, and where another becomes the slowest."""
+        if len(self._active) == 1:
+            self._one, self._slope = self._line(self._active[0])
+            return
         lines = [self._line(rank) for rank in self._active]
         one, slope = max(lines)
         self._one, self._slope = one, slope

@@ -117,7 +117,8 @@ class Scheduler:
         self.chunks.clear()
         self.preempted.clear()
         self._granted.clear()
-        self._revive()
+        if self._stalled:
+            self._revive()
         budget = self.limits.max_num_batched_tokens
         if self._is_short_of_blocks() and self.limits.scheduling_policy == "priority":
             budget = self._run_short_of_blocks(budget)
@@ -143,7 +144,8 @@ class Scheduler:
         self.first_tokens.clear()
         self._granted.clear()
         finished = self._finish_decodes()
-        self._revive()
+        if self._stalled:
+            self._revive()
         for request, tokens in self.chunks:
             request.computed += tokens
             self.prefill_tokens += tokens
@@ -161,7 +163,10 @@ class Scheduler:
         finish = self._finish
         while finish[0][2].finish_at != finish[0][0]:
             heapq.heappop(finish)
-        return min(finish[0][0] - self.step, 1 + self._steps_that_fit(self.step + 1, self.pool.free))
+        steps = finish[0][0] - self.step
+        if (steps // self.limits.block_size + 1) * self.decodes <= self.pool.free:
+            return steps  # enough whatever the residues
+        return min(steps, 1 + self._steps_that_fit(self.step + 1, self.pool.free))
 
     def _continue_prefill(self, request: Request, budget: int) -> int:
         tokens = min(request.tokens - request.computed, budget)
@@ -321,6 +326,10 @@ class Scheduler:
     def _credit_decodes(self, request: Request) -> None:
         """Book the tokens decoded since ``joined_at`` under the versions that made them."""
         at, marks = request.joined_at, self._versions
+        if marks[-1][0] <= at:
+            if at < self.step:
+                _credit(request, self.version, self.step - at)
+            return
         mark = bisect_right(marks, at, key=_step_of) - 1
         while at < self.step:
             end = marks[mark + 1][0] if mark + 1 < len(marks) else self.step

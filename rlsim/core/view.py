@@ -81,6 +81,9 @@ class Loads:
         """A call begins (+1) or ends (-1)."""
         self.in_flight[replica] += change
         heapq.heappush(self._heap, (self.in_flight[replica], replica))
+        if len(self._heap) > 8 * len(self.in_flight):
+            self._heap = [(calls, number) for number, calls in enumerate(self.in_flight)]
+            heapq.heapify(self._heap)
 
     def least(self) -> int:
         """The replica with the fewest calls in flight, the lowest number on ties."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rlsim.core.engine import Request
 from rlsim.core.events import Cut
-from rlsim.core.log import RunLog, SpanRow, WindowRow
+from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.replica import Replica
 from rlsim.core.ticks import Ticks
 from rlsim.sim.clock import WAKES, Clock, Timer
@@ -120,7 +120,7 @@ class Fleet:
         for replica in self.replicas:
             end = replica.stop(self._clock.now)
             if end is not None:
-                self._log.windows.append(WindowRow(replica.index, *replica.window(end)))
+                self._log.windows.append(replica.window(end))
                 replica.end(end)
             here = [request.sample for request in replica.requests()]
             cuts += [cut_of(request, replica.index) for request in replica.abort(here)]
@@ -144,7 +144,7 @@ class Fleet:
         if timer is not self._timers[index]:
             return
         now = self._clock.now
-        self._log.windows.append(WindowRow(index, *replica.window(now)))
+        self._log.windows.append(replica.window(now))
         for request in replica.end(now):
             self._caller.finished(request, index)
         self._timers[index] = None

@@ -8,7 +8,7 @@ from naive import Content, NaiveScheduler
 from naive_replica import Batch, NaiveReplica, Rank
 
 from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.replica import Window
+from rlsim.core.log import WindowRow
 from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
 
@@ -74,9 +74,10 @@ class OracleReplica(NaiveReplica):
             self._in_step = []
         return None
 
-    def window(self, end: Ticks) -> Window:
+    def window(self, end: Ticks) -> WindowRow:
         batches = self._batches()
-        return Window(
+        return WindowRow(
+            self.index,
             self._start,
             end,
             1,
