@@ -1,0 +1,87 @@
+"""The rollout section: step times, KV blocks and the limits of an engine."""
+
+from __future__ import annotations
+
+from rlsim.build.workload import longest_tokens
+from rlsim.core.engine import EngineLimits
+from rlsim.core.errors import ParameterError
+from rlsim.costs.architecture import Architecture
+from rlsim.costs.catalogue import Device
+from rlsim.costs.memory import kv_blocks
+from rlsim.costs.profile import Profile, load_profile
+from rlsim.costs.roofline import roofline
+from rlsim.costs.steplaw import StepLaw
+from rlsim.scenario.schema import Scenario
+from rlsim.workload.workload import Workload
+
+
+def make_profile(scenario: Scenario) -> Profile | None:
+    """The profile that the scenario names; None without one."""
+    name = scenario.rollout.step_time.profile
+    return None if name is None else load_profile(name)
+
+
+def make_step_law(
+    scenario: Scenario, architecture: Architecture, device: Device, profile: Profile | None
+) -> StepLaw | None:
+    """The law of a step from its source, corrected; None where its profile is refused already."""
+    rollout, given = scenario.rollout, scenario.rollout.step_time
+    if given.source == "profile":
+        if profile is None:
+            return None
+        _check_hardware(scenario, profile, architecture, device)
+        law = profile.law
+    elif given.source == "roofline":
+        parallel = (rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel)
+        law = roofline(architecture, device, *parallel)
+    else:
+        law = StepLaw.affine(
+            given.base_seconds,
+            given.per_sequence_seconds,
+            given.per_kv_token_seconds,
+            given.per_prefill_token_seconds,
+            given.per_pair_seconds,
+        )
+    return law.calibrated(given.scale, given.offset_seconds)
+
+
+def _check_hardware(scenario: Scenario, profile: Profile, architecture: Architecture, device: Device) -> None:
+    rollout = scenario.rollout
+    differs = profile.mismatches(architecture.name, device.name, rollout.tensor_parallel, rollout.expert_parallel)
+    if differs and not scenario.cluster.allow_other_hardware:
+        allowed = f"a profile of this set-up, or cluster.allow_other_hardware: true ({'; '.join(differs)})"
+        raise ParameterError("rollout.step_time.profile", profile.name, allowed)
+
+
+def make_limits(scenario: Scenario, architecture: Architecture, device: Device, workload: Workload) -> EngineLimits:
+    """What the scheduler of a replica obeys; refuses a model or a sequence that does not fit."""
+    rollout = scenario.rollout
+    longest = rollout.max_model_len or longest_tokens(workload)
+    if workload.prompt_length.cap_tokens >= longest:
+        raise ParameterError(
+            "rollout.max_model_len", longest, f"more than the longest prompt ({workload.prompt_length.cap_tokens})"
+        )
+    blocks = rollout.kv_blocks or kv_blocks(
+        architecture,
+        device,
+        rollout.tensor_parallel,
+        rollout.pipeline_parallel,
+        rollout.gpu_memory_utilization,
+        rollout.block_size,
+        expert_parallel=rollout.expert_parallel,
+        max_num_seqs=rollout.max_num_seqs,
+    )
+    if blocks * rollout.block_size < longest:
+        found = f"{blocks} KV blocks of {rollout.block_size} tokens"
+        key = "rollout.kv_blocks" if rollout.kv_blocks else "rollout.gpu_memory_utilization"
+        raise ParameterError(key, found, f"room for one sequence of {longest} tokens (max_model_len)")
+    return EngineLimits(
+        rollout.max_num_seqs,
+        rollout.max_num_batched_tokens,
+        longest,
+        rollout.block_size,
+        blocks,
+        rollout.enable_prefix_caching,
+        rollout.enable_chunked_prefill,
+        rollout.scheduling_policy,
+    )

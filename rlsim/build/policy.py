@@ -1,0 +1,80 @@
+"""The policy section: presets and parts, started and checked together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.core.view import Shape
+from rlsim.policies import combinations
+from rlsim.policies.batching.micro_batch_stream import Stream
+from rlsim.policies.protocols import Policy
+from rlsim.policies.registry import CHOICES, make_part
+from rlsim.presets import load_preset
+from rlsim.scenario.schema import Scenario
+
+
+def make_shape(scenario: Scenario) -> Shape:
+    """The sizes that parts are checked against."""
+    rollout = scenario.rollout
+    return Shape(
+        scenario.workload.prompts_per_step,
+        scenario.workload.group_size,
+        rollout.gpus // rollout.gpus_per_replica,
+        rollout.max_num_seqs * rollout.data_parallel,
+    )
+
+
+def make_policy(scenario: Scenario, shape: Shape) -> Policy:
+    """One started part for each choice, from the preset and the parts that replace its own."""
+    section = scenario.policy
+    specs: dict[str, dict[str, Any]] = {}
+    if section.preset is not None:
+        specs = load_preset(section.preset).filled(section.fields, "policy")
+    elif section.fields:
+        name = next(iter(section.fields))
+        raise unknown(f"policy.{name}", name, ["preset", "parts"])
+    for choice, spec in (section.parts or {}).items():
+        if choice not in CHOICES:
+            raise unknown(f"policy.parts.{choice}", choice, CHOICES)
+        if not isinstance(spec, dict):
+            raise ParameterError(f"policy.parts.{choice}", spec, "a mapping with use and the part's parameters")
+        specs[choice] = spec
+    for choice in CHOICES:
+        if choice not in specs:
+            raise ParameterError(f"policy.parts.{choice}", None, f"a part: {', '.join(CHOICES[choice])}")
+    return Policy(**{choice: _started(choice, specs[choice], section, shape) for choice in CHOICES})
+
+
+def _started(choice: str, spec: dict[str, Any], section: Any, shape: Shape) -> Any:
+    try:
+        return make_part(choice, spec, choice).start(shape)
+    except ParameterError as error:
+        raise _in_policy(error, choice, error.path.removeprefix(f"{choice}."), section) from error
+
+
+def _in_policy(error: ParameterError, choice: str, field: str, section: Any) -> ParameterError:
+    """The fault of a part's field at the key that the user writes: the preset's own parameter where it sets it."""
+    key = f"parts.{choice}.{field}"
+    if section.preset is not None and choice not in (section.parts or {}):
+        key = load_preset(section.preset).key(choice, field)
+    return ParameterError(f"policy.{key}", error.found, error.allowed)
+
+
+def check_placement(scenario: Scenario, policy: Policy) -> None:
+    """Combinations of parts, and of parts and placement, that cannot work."""
+    try:
+        combinations.check(policy, make_shape(scenario))
+    except ParameterError as error:
+        choice, _, field = error.path.partition(".")
+        raise _in_policy(error, choice, field, scenario.policy) from error
+    rollout, trainer, cluster = scenario.rollout.gpus, scenario.trainer.gpus, scenario.cluster.gpus
+    if not policy.placement.shared and rollout + trainer > cluster:
+        allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
+        raise ParameterError("trainer.gpus", trainer, allowed)
+    updates = scenario.trainer.updates_per_step * scenario.trainer.epochs
+    if isinstance(policy.batching, Stream) and updates > 1:
+        allowed = "1, as the epochs: a step that streams micro-batches makes one optimizer update"
+        raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
+    if policy.placement.shared and rollout != trainer:
+        raise ParameterError("trainer.gpus", trainer, f"rollout.gpus = {rollout}: this policy shares the GPUs")

@@ -1,0 +1,82 @@
+"""The trainer, sync and switching sections: cost models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlsim.core.errors import ParameterError
+from rlsim.costs.architecture import Architecture
+from rlsim.costs.catalogue import Device
+from rlsim.costs.memory import weight_bytes_per_gpu
+from rlsim.costs.training import TrainingCost
+from rlsim.costs.transfer import SwitchCost, SyncCost
+from rlsim.scenario.schema import Scenario
+
+TRAINER_STATE_BYTES_PER_PARAMETER = 16.0
+"""bf16 weights and gradients, fp32 master weights and two Adam moments (ZeRO, arXiv 1910.02054)."""
+
+
+def make_training(scenario: Scenario, architecture: Architecture, device: Device) -> TrainingCost:
+    """The cost model of a training step."""
+    given = scenario.trainer
+    return TrainingCost(
+        architecture,
+        device,
+        given.gpus,
+        given.mfu,
+        given.logprob_mfu,
+        given.tensor_parallel,
+        given.pipeline_parallel,
+        given.context_parallel,
+        given.updates_per_step,
+        given.epochs,
+        given.packing,
+        given.micro_batch_tokens,
+        given.activation_recompute,
+        given.balance,
+        given.old_log_prob,
+        given.reference,
+        given.critic,
+        given.optimizer_offload,
+        given.fixed_seconds_per_step,
+        given.seconds_per_update,
+        given.seconds_per_micro_batch,
+    )
+
+
+def make_sync(scenario: Scenario, architecture: Architecture) -> SyncCost:
+    """The cost of a publication."""
+    given = scenario.sync
+    default = SyncCost.over("nccl", architecture.weight_bytes(), given.scope)
+    if given.per_tensor_seconds and given.tensors is None:
+        raise ParameterError("sync.tensors", None, "a whole number, at least 1, with per_tensor_seconds")
+    if given.link_bytes_per_second is None:
+        base = given.base_seconds or default.base_seconds
+        return replace(
+            default, base_seconds=base, tensors=given.tensors or 0, per_tensor_seconds=given.per_tensor_seconds
+        )
+    return SyncCost(
+        architecture.weight_bytes(),
+        given.link_bytes_per_second,
+        given.base_seconds,
+        given.tensors or 0,
+        given.per_tensor_seconds,
+        given.scope,
+        "given in the scenario",
+    )
+
+
+def make_switching(scenario: Scenario, architecture: Architecture) -> SwitchCost:
+    """The cost of a change of role on shared GPUs."""
+    rollout, given = scenario.rollout, scenario.switching
+    weights = weight_bytes_per_gpu(
+        architecture, rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel
+    )
+    state = architecture.parameters() * TRAINER_STATE_BYTES_PER_PARAMETER / scenario.trainer.gpus
+    link = given.host_link_bytes_per_second if given else None
+    cost = SwitchCost.from_bytes(weights, state, link) if link else SwitchCost.from_bytes(weights, state)
+    if given is None or (given.sleep_seconds is None and given.wake_seconds is None):
+        return cost
+    sleep = cost.to_training_seconds() if given.sleep_seconds is None else given.sleep_seconds
+    wake = cost.to_rollout_seconds() if given.wake_seconds is None else given.wake_seconds
+    return SwitchCost(sleep, wake, source="given in the scenario")

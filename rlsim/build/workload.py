@@ -1,0 +1,52 @@
+"""The workload section: laws by name."""
+
+from __future__ import annotations
+
+from rlsim.scenario.schema import Law, Scenario
+from rlsim.workload.latency import LatencyLaw
+from rlsim.workload.laws_by_name import latency_from_fields, law_from_fields
+from rlsim.workload.lengths import LengthLaw
+from rlsim.workload.workload import Drift, Turns, Workload
+
+
+def make_workload(scenario: Scenario) -> Workload:
+    """The workload under seed 0; replications replace the seed."""
+    given = scenario.workload
+    turns = None
+    if given.turns is not None:
+        turns = Turns(
+            _length(given.turns.count, "workload.turns.count"),
+            _latency(given.turns.tool_latency_seconds, "workload.turns.tool_latency_seconds"),
+            _length(given.turns.tool_output_tokens, "workload.turns.tool_output_tokens"),
+        )
+    reward = None
+    if given.reward is not None:
+        reward = _latency(given.reward.latency_seconds, "workload.reward.latency_seconds")
+    drift = Drift(given.drift.growth_per_version, given.drift.max_factor) if given.drift.growth_per_version else None
+    return Workload(
+        0,
+        given.group_size,
+        given.dataset_prompts,
+        _length(given.prompt_tokens, "workload.prompt_tokens"),
+        _length(given.response_tokens, "workload.response_tokens"),
+        given.intra_group_correlation,
+        drift,
+        turns,
+        reward,
+    )
+
+
+def _length(law: Law, path: str) -> LengthLaw:
+    return law_from_fields(law.law, law.fields, path)
+
+
+def _latency(law: Law, path: str) -> LatencyLaw:
+    return latency_from_fields(law.law, law.fields, path)
+
+
+def longest_tokens(workload: Workload) -> int:
+    """Most tokens that a trajectory can have, prompt, tools and all turns."""
+    turns = workload.turns
+    count = 1 if turns is None else turns.count.cap_tokens
+    tools = 0 if turns is None else turns.tool_output_tokens.cap_tokens * (count - 1)
+    return workload.prompt_length.cap_tokens + workload.response_length.cap_tokens * count + tools
