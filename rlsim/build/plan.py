@@ -20,7 +20,7 @@ from rlsim.costs.catalogue import Device
 from rlsim.costs.steplaw import StepLaw
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
-from rlsim.policies.protocols import Policy
+from rlsim.policies.policy import Policy
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
 

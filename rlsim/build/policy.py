@@ -8,7 +8,7 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import Shape
 from rlsim.policies import combinations
 from rlsim.policies.batching.micro_batch_stream import Stream
-from rlsim.policies.protocols import Policy
+from rlsim.policies.policy import DEFAULTS, Policy
 from rlsim.policies.registry import CHOICES, make_part
 from rlsim.presets import load_preset
 from rlsim.scenario.schema import Scenario
@@ -41,6 +41,8 @@ def make_policy(scenario: Scenario, shape: Shape) -> Policy:
             raise ParameterError(f"policy.parts.{choice}", spec, "a mapping with use and the part's parameters")
         specs[choice] = spec
     for choice in CHOICES:
+        if choice in DEFAULTS:
+            specs.setdefault(choice, {"use": DEFAULTS[choice]})
         if choice not in specs:
             raise ParameterError(f"policy.parts.{choice}", None, f"a part: {', '.join(CHOICES[choice])}")
     return Policy(**{choice: _started(choice, specs[choice], section, shape) for choice in CHOICES})

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-UpdateMode = Literal["drain", "abort", "keep", "rebuild"]
+UpdateMode = Literal["drain", "abort", "keep", "rebuild", "pull"]
 """What becomes of calls under way when weights change: none are left; cut and resubmitted with their tokens
-(KV dropped, prefix prefilled again); paused and continued on the old KV; paused, KV rebuilt under the new weights."""
+(KV dropped, prefix prefilled again); paused and continued on the old KV; paused, KV rebuilt under the new weights;
+nothing, since every replica takes the newest weights by itself when it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class Submit:
     context_tokens: int
     """Tokens the call starts from: prompt, earlier turns, tool outputs and ``made_tokens``."""
     priority: int = 0
+    max_tokens: int = 0
+    """Tokens after which the call ends with reason ``chunk``; 0 for none."""
+    kv_from_pool: bool = False
+    """Whether the KV of the context is fetched from where it was made instead of computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,17 @@ class Train:
     step: int
     samples: tuple[int, ...]
     last: bool = True
-    """Whether these samples complete the step; when false, gradients are accumulated and kept."""
+    """Whether these samples complete the step."""
+    updates: int | None = None
+    """Optimizer updates made on them; None: gradients accumulate until the step is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Publish the trainer's weights to all replicas as ``version``; owed: ``Synced``."""
+    """Publish the trainer's weights to all replicas as ``version``; owed: ``Synced``.
+
+    In mode ``pull`` the reply comes when the weights are there to be taken, not when they are.
+    """
 
     version: int
     mode: UpdateMode

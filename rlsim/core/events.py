@@ -23,8 +23,8 @@ class Finished:
     tokens: int
     """Response tokens of this call."""
     segments: Segments
-    reason: Literal["stop", "length", "tool"]
-    """The response ended, hit its cap, or asked for a tool."""
+    reason: Literal["stop", "length", "tool", "chunk"]
+    """The response ended, hit its cap, asked for a tool, or made as many tokens as the call was allowed."""
     first_token_at: int
     """Tick of the first response token of this call."""
 

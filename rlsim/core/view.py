@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,6 +29,9 @@ class Sample:
     """One trajectory and its tokens so far."""
 
     __slots__ = (
+        "aborting",
+        "destination",
+        "doomed",
         "group",
         "made_tokens",
         "member",
@@ -46,6 +50,12 @@ class Sample:
         self.replica = -1
         self.turn = self.made_tokens = self.response_tokens = self.tool_tokens = 0
         self.segments: list[tuple[int, int]] = []
+        self.aborting = False
+        """Whether an abort of its call is under way."""
+        self.destination = -1
+        """Where the call goes once it has been cut, if it is to move."""
+        self.doomed = ""
+        """The fate that awaits it when its call, tool or score returns; empty while it is wanted."""
 
     @property
     def context_tokens(self) -> int:
@@ -115,8 +125,10 @@ class View:
     """Groups admitted since the start of the run."""
     dropped_groups: int = 0
     """Groups whose every sample was given up, since the start of the run."""
-    open_groups: int = 0
-    """Groups admitted and not yet complete."""
+    open: dict[int, Group] = field(default_factory=dict)
+    """Groups admitted and not yet complete, in order of admission."""
+    generating_samples: dict[int, Sample] = field(default_factory=dict)
+    """Samples with a call on a replica."""
     round_groups: int = 0
     """Groups started or resumed since the last batch was taken."""
     running_samples: int = 0
@@ -127,3 +139,10 @@ class View:
     """Samples that were cut and wait to be resumed, oldest group first."""
     gate: str = ""
     """Why nothing more is admitted now; empty while the policy would admit more."""
+    oracle_tokens: Callable[[Sample], int] | None = None
+    """Response tokens of the turn that a sample is in: for parts that say oracle, and never live."""
+
+    @property
+    def open_groups(self) -> int:
+        """Groups admitted and not yet complete."""
+        return len(self.open)

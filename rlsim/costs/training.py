@@ -108,13 +108,15 @@ class TrainingCost:
         """Data-parallel ranks."""
         return self.gpus // self.gpus_per_rank
 
-    def phases(self, samples: Samples) -> list[tuple[str, float]]:
+    def phases(self, samples: Samples, mini_batches: int | None = None) -> list[tuple[str, float]]:
         """(phase, seconds) of one training batch, in the order in which they run.
+
+        ``mini_batches`` are the optimizer updates made on these samples, by default those of a step.
 
         Phases, where switched on: ``old_log_prob``, ``reference``, ``values``, ``update_critic``,
         ``update_actor`` and ``overhead``. Raises ``ParameterError`` for an empty batch or negative lengths.
         """
-        loads = self._loads(_lengths(samples), self.mini_batches)
+        loads = self._loads(_lengths(samples), mini_batches or self.mini_batches)
         forward, update = self._forward_seconds(loads), self._update_seconds(loads)
         timed = (
             (self.old_log_prob, "old_log_prob", forward),

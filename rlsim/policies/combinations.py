@@ -16,7 +16,7 @@ from rlsim.policies.admission.target_reservation import TargetReservation
 from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.leftovers.fates import DropOld
-from rlsim.policies.protocols import Policy
+from rlsim.policies.policy import Policy
 from rlsim.policies.registry import CHOICES
 
 _PROTOCOLS: dict[str, type] = {choice: getattr(protocols, choice.capitalize()) for choice in CHOICES}

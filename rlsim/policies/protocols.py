@@ -23,6 +23,8 @@ class Batch:
 
     groups: tuple[int, ...]
     last: bool = True
+    updates: int | None = None
+    """Optimizer updates made on these groups; None: those of the step, once it is complete."""
 
 
 class Admission(Protocol):
@@ -85,8 +87,17 @@ class Leftovers(Protocol):
         """Whether complete groups beyond the batch stay for the next one."""
         ...
 
+    @property
+    def recycles(self) -> bool:
+        """Whether the prompts of dropped groups are drawn again, before new ones."""
+        ...
+
     def expired(self, view: View) -> Sequence[int]:
-        """Complete groups of ``view.ready`` to drop now."""
+        """Complete groups of ``view.ready`` to drop now; asked when one completes and when weights change."""
+        ...
+
+    def abandoned(self, view: View) -> Sequence[int]:
+        """Groups of ``view.open`` to give up while they run; asked when weights change."""
         ...
 
 
@@ -98,6 +109,54 @@ class Dispatch(Protocol):
         ...
 
 
+class Ordering(Protocol):
+    """In which order do waiting calls run, and when is a running one put back in line?"""
+
+    @property
+    def shares_kv(self) -> bool:
+        """Whether a call that continues finds its KV in a pool that all replicas reach."""
+        ...
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it reads lengths still to come: simulated only."""
+        ...
+
+    def priority(self, view: View, sample: Sample) -> int:
+        """Rank of the next call on its replica, the lowest first."""
+        ...
+
+    def chunk_tokens(self, view: View, sample: Sample) -> int:
+        """Tokens after which the next call is ended and dispatched anew; 0 for none."""
+        ...
+
+
+class Migration(Protocol):
+    """May running calls move to another replica?"""
+
+    @property
+    def transfers_kv(self) -> bool:
+        """Whether the KV moves along; otherwise it is computed again."""
+        ...
+
+    def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
+        """Samples of ``view.generating`` to move now, and where; asked when a sample ends and when weights change."""
+        ...
+
+
+class Allocation(Protocol):
+    """How many samples of a prompt are launched?"""
+
+    @property
+    def aborts_surplus(self) -> bool:
+        """Whether members that a complete group no longer needs are aborted."""
+        ...
+
+    def members(self, view: View) -> int:
+        """Samples to launch for the next prompt; at least ``group_size``."""
+        ...
+
+
 class Placement(Protocol):
     """Which GPUs do what?"""
 
@@ -105,15 +164,3 @@ class Placement(Protocol):
     def shared(self) -> bool:
         """Whether rollout and training take turns on the same GPUs."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """One started part for each choice."""
-
-    admission: Admission
-    batching: Batching
-    update: Update
-    leftovers: Leftovers
-    dispatch: Dispatch
-    placement: Placement

@@ -18,11 +18,14 @@ from rlsim.policies.admission.free_running import FreeRunning
 from rlsim.policies.admission.one_step_off import OneStepOff
 from rlsim.policies.admission.over_sample import OverSample
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.batching.complete_groups import CompleteGroups
 from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.micro_batch_stream import MicroBatchStream
 from rlsim.policies.dispatch.routers import GroupAffinity, LeastInFlight, RoundRobin, Sticky
 from rlsim.policies.leftovers.fates import DropOld, EndRound, KeepAll
+from rlsim.policies.migration.stay import Stay
+from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.placement.static import Colocated, Disaggregated
 from rlsim.policies.update.modes import Publish
 
@@ -59,6 +62,9 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "group-affinity": GroupAffinity,
     },
     "placement": {"colocated": Colocated, "disaggregated": Disaggregated},
+    "ordering": {"fcfs": Fcfs},
+    "migration": {"stay": Stay},
+    "allocation": {"uniform": Uniform},
 }
 """Registered parts: choice, then name. Elsewhere a part is named ``module:Class``."""
 

@@ -16,10 +16,12 @@ class Trajectory:
     """One sample as the world knows it."""
 
     __slots__ = (
+        "allowed_tokens",
         "attempt",
         "given_tokens",
         "kv_age",
         "length_tokens",
+        "made_tokens",
         "member",
         "prompt",
         "response_tokens",
@@ -32,6 +34,8 @@ class Trajectory:
         self.turn = self.kv_age = 0
         self.length_tokens = 0
         """Of the turn under way, once its first token exists; 0 before."""
+        self.made_tokens = self.allowed_tokens = 0
+        """Of that turn, before the call under way; and what that call may make, 0 for no limit."""
         self.given_tokens = self.response_tokens = 0
         """Tokens not made by the model, and tokens made by it, as of the last call that ended."""
 
@@ -54,6 +58,7 @@ class Calls:
         """The engine's request for a submitted call."""
         trajectory = self._trajectory(command)
         trajectory.turn = command.turn
+        trajectory.made_tokens, trajectory.allowed_tokens = command.made_tokens, command.max_tokens
         if not command.made_tokens:
             trajectory.length_tokens = 0
         length = trajectory.length_tokens or self._turn_tokens(trajectory, self._version(command.replica))
@@ -64,12 +69,14 @@ class Calls:
             trajectory.prompt,
             self._world.workload.prompt_tokens(trajectory.prompt),
             command.context_tokens,
-            self._target(length - command.made_tokens, command.context_tokens),
+            self._target(length - command.made_tokens, command.max_tokens, command.context_tokens),
             command.priority,
             now,
         )
         if command.turn:
             self._carry_kv(request, trajectory)
+        if command.kv_from_pool and trajectory.kv_age == self._kv_age:
+            request.restored_tokens = command.context_tokens - 1
         return request
 
     def _carry_kv(self, request: Request, trajectory: Trajectory) -> None:
@@ -85,7 +92,7 @@ class Calls:
         if trajectory.length_tokens:
             return request.target_tokens
         trajectory.length_tokens = self._turn_tokens(trajectory, version)
-        return self._target(trajectory.length_tokens, request.context_tokens)
+        return self._target(trajectory.length_tokens, trajectory.allowed_tokens, request.context_tokens)
 
     def ended(self, request: Request, replica: int) -> Finished:
         """What the policy is told of a call that ended by itself."""
@@ -93,9 +100,11 @@ class Calls:
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
         trajectory.kv_age = self._kv_age
-        reason: Literal["stop", "length", "tool"] = "stop"
+        reason: Literal["stop", "length", "tool", "chunk"] = "stop"
         if request.tokens >= self._world.max_model_len:
             reason = "length"
+        elif trajectory.made_tokens + made < trajectory.length_tokens:
+            reason = "chunk"
         elif trajectory.turn + 1 < trajectory.turns:
             reason = "tool"
         elif trajectory.length_tokens >= self._world.workload.response_length.cap_tokens:
@@ -104,7 +113,9 @@ class Calls:
 
     def cut(self, made: Cut) -> None:
         """Book what an aborted call had made."""
-        self.trajectories[made.sample].response_tokens += made.tokens
+        trajectory = self.trajectories[made.sample]
+        trajectory.response_tokens += made.tokens
+        trajectory.kv_age = self._kv_age
 
     def room_tokens(self, sample: int) -> int:
         """Tokens that a tool may add: frameworks cut its output, so that the next turn can still begin."""
@@ -132,5 +143,7 @@ class Calls:
             trajectory.prompt, trajectory.attempt, trajectory.member, trajectory.turn, version
         )
 
-    def _target(self, tokens: int, context_tokens: int) -> int:
+    def _target(self, tokens: int, allowed_tokens: int, context_tokens: int) -> int:
+        if allowed_tokens:
+            tokens = min(tokens, allowed_tokens)
         return max(1, min(tokens, self._world.max_model_len - context_tokens))

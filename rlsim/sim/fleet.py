@@ -34,6 +34,8 @@ class Fleet:
         self._waking = [False] * len(replicas)
         self._paused = [False] * len(replicas)
         self._at_boundary: list[list[Then]] = [[] for _ in replicas]
+        self._offered: list[tuple[int, Ticks] | None] = [None] * len(replicas)
+        """A version that a replica is to load once it is empty, and how long that takes."""
         self._unreported: list[list[Cut]] = []
         """Of aborts that wait for some replica's boundary."""
         self._ends: list[Callable[[Timer], None]] = [partial(self._boundary, replica) for replica in replicas]
@@ -105,6 +107,30 @@ class Fleet:
             self._paused[replica.index] = True
             self._when_quiet(replica, partial(stopped, replica))
 
+    def offer(self, version: int, ticks: Ticks) -> None:
+        """New weights that every replica loads, in ``ticks``, when it is empty."""
+        for replica in self.replicas:
+            self._offered[replica.index] = (version, ticks)
+            if self._timers[replica.index] is None and not self._paused[replica.index]:
+                self._load_offered(replica)
+
+    def _load_offered(self, replica: Replica) -> bool:
+        """Begin to load what was offered, if the replica is empty."""
+        offered = self._offered[replica.index]
+        if offered is None or replica.requests():
+            return False
+        self._offered[replica.index] = None
+        self._paused[replica.index] = True
+        self._clock.after(offered[1], partial(self._loaded, replica, offered[0], self._clock.now))
+        return True
+
+    def _loaded(self, replica: Replica, version: int, start: Ticks) -> None:
+        self.set_version(version, True, [replica])
+        self._log.spans.append(SpanRow(replica.index, "sync", start, self._clock.now, version))
+        self._paused[replica.index] = False
+        if not self._load_offered(replica):
+            self._wake_now(replica)
+
     def set_version(self, version: int, reset: bool, replicas: Iterable[Replica] | None = None) -> None:
         """New weights on paused replicas, with or without the KV made by the old ones."""
         for replica in self.replicas if replicas is None else replicas:
@@ -156,6 +182,8 @@ class Fleet:
             self._begin(replica, now)
 
     def _begin(self, replica: Replica, now: Ticks) -> None:
+        if self._offered[replica.index] is not None and self._load_offered(replica):
+            return
         end = replica.begin(now)
         if end is not None:
             self._timers[replica.index] = self._clock.at(end, replica.index, self._ends[replica.index])

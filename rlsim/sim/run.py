@@ -16,6 +16,8 @@ from rlsim.core.replica import Replica
 from rlsim.core.steptime import StepTime
 from rlsim.core.streams import generator
 from rlsim.core.ticks import to_ticks
+from rlsim.core.view import Sample
+from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.sim.simulation import Simulation
 from rlsim.sim.world import World
 from rlsim.workload.workload import Workload
@@ -62,6 +64,7 @@ def make_controller(plan: Plan, workload: Workload) -> Controller:
         plan.shape,
         lambda draw: workload.prompt_tokens(workload.prompt_at(draw)[0]),
         scores=workload.reward_latency is not None,
+        oracle_tokens=lambda sample: _turn_tokens(workload, sample),
     )
 
 
@@ -83,7 +86,9 @@ def make_world(plan: Plan, workload: Workload) -> World:
         given.turns.environments if given.turns else None,
         given.reward.workers if given.reward else None,
         scenario.rollout.kv_while_waiting,
-        _restore_ticks(plan),
+        _kv_ticks(plan, plan.device.host_link_bytes_per_second),
+        _pull_ticks(plan),
+        _kv_ticks(plan, plan.device.inter_node_bytes_per_second),
     )
 
 
@@ -97,7 +102,23 @@ def _replica(plan: Plan, index: int, law: StepTime, workload: Workload) -> Repli
     return Replica(index, plan.limits, law, plan.scenario.rollout.data_parallel, noise=noise)
 
 
-def _restore_ticks(plan: Plan) -> int:
+def _pull_ticks(plan: Plan) -> int:
+    """Loading a GPU's share of the weights from host memory."""
+    rollout = plan.scenario.rollout
+    weights = weight_bytes_per_gpu(
+        plan.architecture, rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel
+    )
+    return to_ticks(weights / plan.device.host_link_bytes_per_second)
+
+
+def _kv_ticks(plan: Plan, link_bytes_per_second: float) -> int:
+    """Moving one token's KV over a link of every GPU."""
     rollout = plan.scenario.rollout
     per_token = plan.architecture.kv_bytes_per_token_per_gpu(rollout.tensor_parallel) / rollout.pipeline_parallel
-    return to_ticks(per_token / plan.device.host_link_bytes_per_second)
+    return to_ticks(per_token / link_bytes_per_second)
+
+
+def _turn_tokens(workload: Workload, sample: Sample) -> int:
+    """What an oracle knows: the length of the turn under way, at version 0."""
+    prompt, attempt = workload.prompt_at(sample.group.draw)
+    return workload.response_tokens(prompt, attempt + sample.group.recycle, sample.member, sample.turn)

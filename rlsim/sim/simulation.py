@@ -132,7 +132,9 @@ class Simulation:
 
     def _submit(self, command: Submit) -> None:
         request = self._calls.request(command, self._clock.now)
-        ticks = request.restored_tokens * self._world.restore_ticks_per_token
+        world = self._world
+        per_token = world.pool_ticks_per_token if command.kv_from_pool else world.restore_ticks_per_token
+        ticks = request.restored_tokens * per_token
         if ticks:
             self._restoring[command.sample] = request
             self._clock.after(ticks, lambda: self._restored(command.replica, request))

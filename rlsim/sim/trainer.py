@@ -24,7 +24,7 @@ class Trainer:
 
     def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
         """Run the phases of a step, or of the part of it that has come."""
-        phases = self._phases(command.last, samples)
+        phases = self._phases(command, samples)
         now = self._clock.now
         for name, seconds in phases:
             end = now + to_ticks(seconds)
@@ -32,12 +32,14 @@ class Trainer:
             now = end
         self._clock.after(now - self._clock.now, then)
 
-    def _phases(self, last: bool, samples: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
-        phases = self._world.training.phases(samples)
-        if last and not self._streaming:
+    def _phases(self, command: Train, samples: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
+        phases = self._world.training.phases(samples, command.updates)
+        if command.updates is not None:
+            return phases if command.last else _without_overhead(phases)
+        if command.last and not self._streaming:
             return phases
-        self._streaming = not last
-        return self._part(phases, last, samples)
+        self._streaming = not command.last
+        return self._part(phases, command.last, samples)
 
     def _part(
         self, phases: Sequence[tuple[str, float]], last: bool, samples: Sequence[tuple[int, int]]
@@ -46,7 +48,7 @@ class Trainer:
         cost = self._world.training
         update = cost.micro_batch_seconds(samples) + (cost.optimizer_seconds() if last else 0.0)
         timed = [(name, update if name.startswith("update_") else seconds) for name, seconds in phases]
-        return timed if last else [phase for phase in timed if phase[0] != "overhead"]
+        return timed if last else _without_overhead(timed)
 
     def sync(self, command: Sync, then: Then) -> None:
         """Publish weights in the mode asked for."""
@@ -57,11 +59,19 @@ class Trainer:
             self._log.spans.append(SpanRow(TRAINER, "sync", asked, self._clock.now, command.version))
             then()
 
+        if command.mode == "pull":
+            self._clock.after(self._world.sync_ticks, lambda: self._offer(command.version, booked))
+            return
         if self._world.sync_scope == "per_replica":
             ticks = self._world.sync_ticks + to_ticks(command.resume_seconds)
             self._fleet.update_each(command.version, ticks, reset, booked)
             return
         self._fleet.pause(lambda: self._transfer(command, reset, booked))
+
+    def _offer(self, version: int, then: Then) -> None:
+        """The weights have reached the relays; every replica loads them over its host link when it is empty."""
+        self._fleet.offer(version, self._world.pull_ticks)
+        then()
 
     def _transfer(self, command: Sync, reset: bool, then: Then) -> None:
         start = self._clock.now
@@ -86,3 +96,8 @@ class Trainer:
         now = self._clock.now
         self._log.spans.append(SpanRow(TRAINER, "switch", now, now + ticks, -1))
         self._clock.after(ticks, then)
+
+
+def _without_overhead(phases: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The fixed overhead of a step comes with its last part."""
+    return [phase for phase in phases if phase[0] != "overhead"]

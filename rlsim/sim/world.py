@@ -14,8 +14,8 @@ from rlsim.workload.workload import Workload
 class Training(Protocol):
     """The trainer's cost model."""
 
-    def phases(self, samples: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
-        """(phase, seconds) of one training step on (context tokens, response tokens) of its samples."""
+    def phases(self, samples: Sequence[tuple[int, int]], mini_batches: int | None = None) -> list[tuple[str, float]]:
+        """(phase, seconds) of training on (context tokens, response tokens) of some samples, in so many updates."""
         ...
 
     def micro_batch_seconds(self, samples: Sequence[tuple[int, int]]) -> float:
@@ -45,3 +45,7 @@ class World:
     kv_while_waiting: Literal["keep", "drop", "offload"] = "keep"
     restore_ticks_per_token: int = 0
     """Bringing one token's KV back from the host."""
+    pull_ticks: Ticks = 0
+    """A replica's loading of new weights from its relay."""
+    pool_ticks_per_token: int = 0
+    """Fetching one token's KV from another replica or a shared pool."""

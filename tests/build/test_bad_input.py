@@ -122,7 +122,7 @@ MISSPELT = [
         PRESET,
         with_part("admision: {use: barrier}"),
         27,
-        "policy.parts.admision: unknown key; allowed: admission, batching",
+        "policy.parts.admision: unknown key; allowed: admission, allocation, batching",
         "admission",
     ),
     (
@@ -181,7 +181,7 @@ IMPOSSIBLE = [
     ),
     (
         "a submission smaller than the batch",
-        [(PRESET, "preset: slime-partial\n  over_sampling_batch_size: 4")],
+        [(PRESET, "preset: slime-april\n  over_sampling_batch_size: 4")],
         "26: policy.over_sampling_batch_size: found 4",
         "allowed: at least prompts_per_step = 8",
     ),

@@ -214,7 +214,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "sync-disaggregated": {},
     "one-step-off": {},
     "areal": {"max_head_offpolicyness": 2, "max_concurrent_rollouts": 5},
-    "slime-partial": {"over_sampling_batch_size": 5},
+    "slime-april": {"over_sampling_batch_size": 5},
     "copris": {"partial_rollout_pool_size": 9},
     "pipelinerl": {"llm_max_rollouts": 4},
     "nemo-rl-sync": {},

@@ -78,7 +78,7 @@ STALLS: dict[str, tuple[dict[str, Any], str, object, str]] = {
         "end-round",
     ),
     "a dropped group that exact-target waits for": (
-        preset("slime-partial", {"over_sampling_batch_size": 5}, batching={"use": "exact-target"}),
+        preset("slime-april", {"over_sampling_batch_size": 5}, batching={"use": "exact-target"}),
         "policy.parts.leftovers.use",
         "end-round",
         "exact-target waits for ever for a dropped group",
@@ -121,7 +121,7 @@ MEANINGLESS: dict[str, tuple[dict[str, Any], str, object, str]] = {
         "wake with the trained weights after every step",
     ),
     "over-sampling without rounds": (
-        preset("slime-partial", leftovers={"use": "drop-old", "max_age_versions": 0}),
+        preset("slime-april", leftovers={"use": "drop-old", "max_age_versions": 0}),
         "policy.parts.leftovers.use",
         "drop-old",
         "end-round: over-sample submits by the round",
@@ -166,7 +166,7 @@ def test_a_preset_is_told_of_its_own_parameter() -> None:
 @pytest.mark.parametrize(
     ("policy", "key", "found"),
     [
-        (preset("slime-partial", {"over_sampling_batch_size": 2}), "over_sampling_batch_size", 2),
+        (preset("slime-april", {"over_sampling_batch_size": 2}), "over_sampling_batch_size", 2),
         (preset("copris", {"partial_rollout_pool_size": 0}), "partial_rollout_pool_size", 0),
         (preset("nemo-rl-async", {"max_trajectory_age_steps": 0}), "max_trajectory_age_steps", 0),
         (preset("pipelinerl", {"llm_max_rollouts": 0}), "llm_max_rollouts", 0),

@@ -24,7 +24,7 @@ from rlsim.core.events import (
     Trained,
 )
 from rlsim.core.view import Shape
-from rlsim.policies.protocols import Policy
+from rlsim.policies.policy import Policy
 from rlsim.policies.registry import make_part
 
 PROMPT_TOKENS = 7

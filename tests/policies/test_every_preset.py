@@ -21,7 +21,7 @@ from rlsim.presets import load_preset, preset_names
 from rlsim.sim.run import make_controller, simulate
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
-COLOCATED = ("sync-colocated", "nemo-rl-sync", "slime-partial", "copris")
+COLOCATED = ("sync-colocated", "nemo-rl-sync", "slime-april", "copris")
 
 
 def test_every_preset_is_held_to_its_published_semantics() -> None:

@@ -51,7 +51,7 @@ def test_slime_submits_whole_multiples_of_the_over_sampling_size(
     over_sampling_batch_size: int, seed: int, partial: bool
 ) -> None:
     given = {"over_sampling_batch_size": over_sampling_batch_size, "partial_rollout": partial}
-    for opening, *rest in rounds(run_of("slime-partial", given, seed=seed)):
+    for opening, *rest in rounds(run_of("slime-april", given, seed=seed)):
         submitted = [made.sample for made in opening.commands if isinstance(made, Submit)]
         assert len(set(groups_of(tuple(submitted), 2))) == over_sampling_batch_size
         assert not [made for moment in rest for made in moment.commands if isinstance(made, Submit)]
@@ -63,7 +63,7 @@ def test_slime_keeps_the_first_groups_to_complete_and_loses_the_surplus(
     over_sampling_batch_size: int, seed: int, partial: bool
 ) -> None:
     given = {"over_sampling_batch_size": over_sampling_batch_size, "partial_rollout": partial}
-    log = run_of("slime-partial", given, seed=seed)
+    log = run_of("slime-april", given, seed=seed)
     place = ends(log)
     for one in rounds(log):
         finished = {moment.event.sample for moment in one if isinstance(moment.event, Finished)}
@@ -86,7 +86,7 @@ def cuts(one: list[Moment]) -> dict[int, Cut]:
 @few
 @given(size=st.integers(4, 8), seed=seeds)
 def test_slime_resumes_aborted_groups_first_from_their_tokens(size: int, seed: int) -> None:
-    log = run_of("slime-partial", {"over_sampling_batch_size": size}, seed=seed)
+    log = run_of("slime-april", {"over_sampling_batch_size": size}, seed=seed)
     carried: dict[int, int] = {}
     for before, after in pairwise(rounds(log)):
         carried |= {sample: carried.get(sample, 0) + cut.tokens for sample, cut in cuts(before).items()}
@@ -102,7 +102,7 @@ def test_slime_resumes_aborted_groups_first_from_their_tokens(size: int, seed: i
 @few
 @given(size=st.integers(4, 8), seed=seeds)
 def test_slime_without_partial_rollout_drops_aborted_groups_with_their_finished_members(size: int, seed: int) -> None:
-    log = run_of("slime-partial", {"over_sampling_batch_size": size, "partial_rollout": False}, seed=seed)
+    log = run_of("slime-april", {"over_sampling_batch_size": size, "partial_rollout": False}, seed=seed)
     fate = {row.sample: row.fate for row in log.final}
     aborted = {sample // 2 for one in rounds(log) for sample in cuts(one)}
     assert {fate[2 * group + member] for group in aborted for member in (0, 1)} <= {"dropped_surplus"}
@@ -110,7 +110,7 @@ def test_slime_without_partial_rollout_drops_aborted_groups_with_their_finished_
 
 
 def test_a_round_of_slime_lasts_until_rewards_that_cannot_be_aborted_are_there() -> None:
-    log = run_of("slime-partial", workload__reward={"latency_seconds": 3.0})
+    log = run_of("slime-april", workload__reward={"latency_seconds": 3.0})
     open_scores: set[int] = set()
     for row in log.decisions:
         open_scores |= {made.sample for made in row.commands if isinstance(made, Score)}

@@ -38,7 +38,7 @@ PRESETS = {
     "one-step-off": (),
     "areal": ("policy.max_head_offpolicyness=1", "policy.max_concurrent_rollouts=6"),
     "pipelinerl": ("policy.llm_max_rollouts=12", "policy.ring_buffer_groups=4"),
-    "slime-partial": ("policy.over_sampling_batch_size=6",),
+    "slime-april": ("policy.over_sampling_batch_size=6",),
     "copris": ("policy.partial_rollout_pool_size=24",),
 }
 

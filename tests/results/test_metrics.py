@@ -144,7 +144,7 @@ def test_a_run_without_decisions_is_refused() -> None:
 
 
 def test_metrics_repeat_exactly() -> None:
-    run = small_run("slime-partial")
+    run = small_run("slime-april")
     assert dataclasses.astuple(metrics(run)) == dataclasses.astuple(metrics(run))
     assert np.isfinite([value for value in metrics(run).as_dict().values() if isinstance(value, float)]).all()
 

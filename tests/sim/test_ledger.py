@@ -24,7 +24,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"in_flight_weight_updates": True, "recompute_kv_cache_after_weight_updates": True},
     ],
     "pipelinerl": [{"llm_max_rollouts": 12}, {"llm_max_rollouts": 14, "ring_buffer_groups": 4}],
-    "slime-partial": [
+    "slime-april": [
         {"over_sampling_batch_size": 6},
         {"over_sampling_batch_size": 7, "partial_rollout": False},
     ],
@@ -125,7 +125,7 @@ def test_a_run_that_stops_where_calls_end_counts_their_tokens(steps: int) -> Non
 def test_a_run_that_stops_while_an_abort_is_under_way_counts_what_was_cut(after: int) -> None:
     """Replicas of unequal load stop for the abort one after another."""
     changes = {
-        "policy": {"preset": "slime-partial", "over_sampling_batch_size": 7},
+        "policy": {"preset": "slime-april", "over_sampling_batch_size": 7},
         "rollout.gpus": 3,
         "rollout.step_time.per_sequence_seconds": 0.003,
         "trainer.gpus": 3,

@@ -46,7 +46,7 @@ ONE_ROUND = {
     "workload.response_tokens": UNIFORM,
 }
 PARTIAL = {
-    "policy": {"preset": "slime-partial", "over_sampling_batch_size": 12},
+    "policy": {"preset": "slime-april", "over_sampling_batch_size": 12},
     "workload.group_size": 1,
     "workload.turns": turns(spread(1, 3), {"law": "exponential", "mean_seconds": 1.0}, 20),
     "workload.response_tokens": UNIFORM,

@@ -110,7 +110,7 @@ def test_clients_of_cut_calls_wait_for_their_poll_before_they_go_on(scope: str) 
     assert pauses == {to_ticks(made.sync.seconds()) + to_ticks(0.35)}
 
 
-@pytest.mark.parametrize("preset", ["pipelinerl", "slime-partial"])
+@pytest.mark.parametrize("preset", ["pipelinerl", "slime-april"])
 @pytest.mark.parametrize("growth", [0.2, -0.2])
 def test_drift_keeps_the_quantile_and_takes_the_version_of_the_first_token(preset: str, growth: float) -> None:
     """A resumed call keeps its length though the weights have moved on."""
@@ -118,9 +118,9 @@ def test_drift_keeps_the_quantile_and_takes_the_version_of_the_first_token(prese
         **IN_FLIGHT,
         "workload.response_tokens": spread(5, 120),
         "workload.turns": turns(spread(1, 2), {"law": "exponential", "mean_seconds": 0.5}),
-        "policy": {"preset": preset} | ({"over_sampling_batch_size": 9} if preset == "slime-partial" else {}),
+        "policy": {"preset": preset} | ({"over_sampling_batch_size": 9} if preset == "slime-april" else {}),
         "cluster.gpus": 6,
-        "trainer.gpus": 3 if preset == "slime-partial" else 1,
+        "trainer.gpus": 3 if preset == "slime-april" else 1,
     }
     made = planned({**changes, "workload.drift": {"growth_per_version": growth, "max_factor": 4.0}})
     log = simulate(made).log

@@ -11,7 +11,7 @@ from rlsim.policies.bounds import at_least
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish every ``every_steps`` training steps in one of the four modes."""
+    """Publish every ``every_steps`` training steps in one of the modes."""
 
     mode: UpdateMode
     every_steps: int = 1

@@ -1,0 +1,162 @@
+"""The cycle of the trainer, and the controller as a whole.
+
+::
+
+    idle -> clearing -> switching -> training -> trained -> switching -> syncing -> idle
+
+``clearing`` only where a batch ends the round, until nothing runs: calls are cut, tools and scores are waited for.
+``switching`` only on shared GPUs, whose engines always wake with the trained weights; elsewhere a step without
+publication goes from ``training`` straight to ``idle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlsim.controller.rollouts import Rollouts
+from rlsim.core.commands import Command, SetRole, Sync, Train
+from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained
+from rlsim.core.ticks import Ticks
+from rlsim.core.view import Group, Loads, Sample, Shape, View
+from rlsim.policies.policy import Policy
+from rlsim.policies.protocols import Batch
+
+
+class Controller:
+    """One run of a policy: ``handle(now, event) -> commands``."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        shape: Shape,
+        prompt_tokens: Callable[[int], int],
+        scores: bool = False,
+        oracle_tokens: Callable[[Sample], int] | None = None,
+    ) -> None:
+        """``prompt_tokens(draw)`` is the loader's; ``scores`` says whether rewards are asked for with ``Score``.
+
+        ``oracle_tokens`` tells lengths still to come to parts that say oracle; a live run has none.
+        """
+        self.policy = policy
+        self.view = View(shape, Loads(shape.replicas), oracle_tokens=oracle_tokens)
+        self._out: list[Command] = []
+        self._rollouts = Rollouts(policy, self.view, prompt_tokens, scores, self._out)
+        self.iterations = 0
+        """Training steps ended, publication included."""
+        self._batch = Batch(())
+        self._training: list[Group] = []
+        self._handlers: dict[type, Callable[..., None]] = {
+            Started: lambda event: None,
+            Finished: self._rollouts.finished,
+            Aborted: self._rollouts.aborted,
+            ToolReturned: self._rollouts.tool_returned,
+            Scored: self._rollouts.scored,
+            Trained: self._trained,
+            Synced: self._synced,
+            RoleSet: self._role_set,
+        }
+
+    @property
+    def samples(self) -> dict[int, Sample]:
+        """Samples not yet trained on or dropped."""
+        return self._rollouts.samples
+
+    @property
+    def fates(self) -> dict[int, tuple[str, int]]:
+        """What became of the others, and of how many response tokens."""
+        return self._rollouts.fates
+
+    def handle(self, now: Ticks, event: Event) -> list[Command]:
+        """Take one event in; what is to be done about it."""
+        self.view.now = now
+        rollouts = self._rollouts
+        self._handlers[type(event)](event)
+        if rollouts.completed:
+            rollouts.completed = False
+            rollouts.drop_expired()
+            rollouts.migrate()
+        self._drive()
+        rollouts.admit()
+        told = self._out.copy()
+        self._out.clear()
+        return told
+
+    def _drive(self) -> None:
+        view = self.view
+        if view.trainer == "idle":
+            batch = self.policy.batching.select(view)
+            if batch is not None:
+                self._take(batch)
+        elif view.trainer == "trained" and self._drained():
+            self._out.append(Sync(view.version + 1, self.policy.update.mode, self.policy.update.resume_seconds))
+            view.trainer = "syncing"
+        if view.trainer == "clearing" and not view.running_samples:
+            self._rollouts.settle_round()
+            self._train()
+
+    def _take(self, batch: Batch) -> None:
+        view = self.view
+        self._batch = batch
+        self._training += [view.ready.pop(group) for group in batch.groups]
+        if batch.last:
+            view.steps_begun += 1
+            view.round_groups = 0
+        if not (self.policy.leftovers.ends_round and batch.last):
+            self._train()
+            return
+        view.trainer = "clearing"
+        self._rollouts.abort(view.generating_samples.values())
+
+    def _train(self) -> None:
+        if self.policy.placement.shared and self.view.generating:
+            self.view.generating = False
+            self.view.trainer = "switching"
+            self._out.append(SetRole("train"))
+            return
+        self.view.trainer = "training"
+        step = self.view.steps_begun - (1 if self._batch.last else 0)
+        fresh = self._training[len(self._training) - len(self._batch.groups) :]
+        samples = tuple(sample.sample for group in fresh for sample in group.members)
+        self._out.append(Train(step, samples, self._batch.last, self._batch.updates))
+
+    def _role_set(self, event: RoleSet) -> None:
+        if event.role == "train":
+            self._train()
+            return
+        self.view.trainer = "trained"
+
+    def _trained(self, event: Trained) -> None:
+        view = self.view
+        if not self._batch.last:
+            view.trainer = "idle"
+            return
+        view.steps_done += 1
+        for group in self._training:
+            for sample in group.members:
+                self._rollouts.settle(sample, "trained")
+        self._training = []
+        if self.policy.placement.shared:
+            view.trainer = "switching"
+            self._out.append(SetRole("rollout"))
+        elif self.policy.update.due(view):
+            view.trainer = "trained"
+        else:
+            self._end_iteration()
+
+    def _drained(self) -> bool:
+        """Whether the update mode allows to publish now."""
+        if self.policy.update.mode != "drain":
+            return True
+        return not self.view.generating_samples and not self._rollouts.in_tools
+
+    def _synced(self, event: Synced) -> None:
+        self.view.version = event.version
+        self.view.generating = True
+        self._end_iteration()
+        self._rollouts.drop_expired()
+        self._rollouts.abandon_old()
+        self._rollouts.migrate()
+
+    def _end_iteration(self) -> None:
+        self.view.trainer = "idle"
+        self.iterations += 1

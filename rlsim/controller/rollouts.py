@@ -1,0 +1,312 @@
+"""Samples from admission to their fate: the rollout side of the controller.
+
+It keeps the ledger: which samples are where, with how many tokens. A sample that is no longer wanted while its
+call, tool or score is under way is *doomed*: its fate is booked when that returns. What may enter, where a call goes,
+in which order it runs and what is given up is asked of the parts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
+from rlsim.core.events import Aborted, Finished, Scored, Segments, ToolReturned
+from rlsim.core.view import Group, Sample, View
+from rlsim.policies.policy import Policy
+
+Fate = Literal["trained", "dropped_stale", "dropped_surplus"]
+
+
+class Rollouts:
+    """All samples that are not yet trained on or dropped, and what became of the others."""
+
+    def __init__(
+        self, policy: Policy, view: View, prompt_tokens: Callable[[int], int], scores: bool, out: list[Command]
+    ) -> None:
+        self.policy, self.view, self.out = policy, view, out
+        self.samples: dict[int, Sample] = {}
+        self.fates: dict[int, tuple[str, int]] = {}
+        """Fate and response tokens of samples that are done with."""
+        self.in_tools = 0
+        self.completed = False
+        """Whether a sample ended or a group was completed since the parts were last asked what to drop or move."""
+        self._prompt_tokens, self._scores = prompt_tokens, scores
+        self._entering: deque[Sample] = deque()
+        self._recycled: deque[tuple[int, int]] = deque()
+        self._next_sample = self._next_draw = 0
+
+    # -- replies --------------------------------------------------------------------------------------
+
+    def finished(self, event: Finished) -> None:
+        """A call ended by itself."""
+        sample = self._call_ended(event.sample, event.replica, event.tokens, event.segments)
+        group = sample.group
+        if sample.doomed:
+            self._give_up(sample)
+        elif event.reason == "chunk":
+            sample.made_tokens += event.tokens
+            self._go_on(sample)
+        elif event.reason == "tool":
+            sample.made_tokens = 0
+            sample.state = "tool"
+            self.in_tools += 1
+            self.out.append(CallTool(sample.sample, group.draw, group.recycle, sample.member, sample.turn))
+        elif self._scores:
+            sample.state = "scoring"
+            self.out.append(Score(sample.sample, group.draw, group.recycle, sample.member))
+        else:
+            self._end(sample)
+
+    def aborted(self, event: Aborted) -> None:
+        """Calls were cut."""
+        for cut in event.cuts:
+            sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
+            sample.made_tokens += cut.tokens
+            if sample.doomed:
+                self._give_up(sample)
+            elif sample.destination >= 0 and self.accepts_calls:
+                self._submit(sample)
+            else:
+                self._park(sample)
+
+    def tool_returned(self, event: ToolReturned) -> None:
+        """A tool call ended."""
+        sample = self.samples[event.sample]
+        self.in_tools -= 1
+        sample.tool_tokens += event.output_tokens
+        sample.turn += 1
+        if sample.doomed:
+            self._give_up(sample)
+        else:
+            self._go_on(sample)
+
+    def scored(self, event: Scored) -> None:
+        """A reward was computed."""
+        sample = self.samples[event.sample]
+        if sample.doomed:
+            self._give_up(sample)
+        else:
+            self._end(sample)
+
+    def _call_ended(self, number: int, replica: int, tokens: int, segments: Segments) -> Sample:
+        sample = self.view.generating_samples.pop(number)
+        sample.aborting = False
+        self.view.loads.add(replica, -1)
+        sample.response_tokens += tokens
+        for version, made in segments:
+            if sample.segments and sample.segments[-1][0] == version:
+                made += sample.segments.pop()[1]
+            sample.segments.append((version, made))
+        return sample
+
+    def _go_on(self, sample: Sample) -> None:
+        if self.accepts_calls:
+            self._submit(sample)
+        else:
+            self._park(sample)
+
+    def _park(self, sample: Sample) -> None:
+        sample.state, sample.destination = "parked", -1
+        self.view.running_samples -= 1
+        self.view.parked[sample.sample] = sample
+
+    # -- ends -----------------------------------------------------------------------------------------
+
+    def _end(self, sample: Sample) -> None:
+        group, view = sample.group, self.view
+        sample.state = "ended"
+        view.running_samples -= 1
+        group.ended += 1
+        self.completed = True
+        if group.ended == view.shape.group_size:
+            del view.open[group.group]
+            view.ready[group.group] = group
+            if len(group.members) > group.ended:
+                self._spare(group)
+
+    def _spare(self, group: Group) -> None:
+        """Give up the members that a complete group does not need."""
+        surplus = [sample for sample in group.members if sample.state != "ended"]
+        group.members = [sample for sample in group.members if sample.state == "ended"]
+        self._doom(surplus, "dropped_surplus", abort=self.policy.allocation.aborts_surplus)
+
+    def abandon(self, group: Group, fate: Fate) -> None:
+        """Give up an open group, wherever its members are."""
+        del self.view.open[group.group]
+        self.view.dropped_groups += 1
+        self._recycle(group)
+        self._doom(group.members, fate, abort=True)
+
+    def drop(self, group: Group, fate: Fate) -> None:
+        """Give up a complete group that the caller has taken out of the buffer."""
+        self.view.dropped_groups += 1
+        self._recycle(group)
+        for sample in group.members:
+            self.settle(sample, fate)
+
+    def settle(self, sample: Sample, fate: str) -> None:
+        """Book what became of a sample."""
+        self.fates[sample.sample] = (fate, sample.response_tokens)
+        del self.samples[sample.sample]
+
+    def _recycle(self, group: Group) -> None:
+        if self.policy.leftovers.recycles:
+            self._recycled.append((group.draw, group.recycle + 1))
+
+    def _doom(self, samples: Iterable[Sample], fate: Fate, abort: bool) -> None:
+        calls = []
+        for sample in samples:
+            if sample.state in ("running", "tool", "scoring"):
+                sample.doomed = fate
+                if abort and sample.state == "running":
+                    calls.append(sample)
+            else:
+                self._forget(sample)
+                self.settle(sample, fate)
+        self.abort(calls)
+
+    def _forget(self, sample: Sample) -> None:
+        """Take a sample that does not run out of where it waits."""
+        self.view.parked.pop(sample.sample, None)
+        if sample.state == "new" and sample in self._entering:
+            self._entering.remove(sample)
+
+    def _give_up(self, sample: Sample) -> None:
+        self.view.running_samples -= 1
+        self.settle(sample, sample.doomed)
+
+    def abort(self, samples: Iterable[Sample]) -> None:
+        """Cut the calls of samples that are not being cut already."""
+        calls = [sample for sample in samples if not sample.aborting]
+        for sample in calls:
+            sample.aborting = True
+        if calls:
+            self.out.append(Abort(tuple(sample.sample for sample in calls)))
+
+    # -- rounds and ages ------------------------------------------------------------------------------
+
+    def settle_round(self) -> None:
+        """A batch was taken and nothing runs: settle what it left."""
+        view, leftovers = self.view, self.policy.leftovers
+        if not leftovers.keeps_surplus:
+            for group in view.ready.values():
+                self.drop(group, "dropped_surplus")
+            view.ready.clear()
+        if not leftovers.keeps_unfinished:
+            for group in list(view.open.values()):
+                self.abandon(group, "dropped_surplus")
+        view.parked = OrderedDict(sorted(view.parked.items()))
+
+    def drop_expired(self) -> None:
+        """Complete groups that the leftovers part no longer wants."""
+        for number in self.policy.leftovers.expired(self.view):
+            self.drop(self.view.ready.pop(number), "dropped_stale")
+
+    def abandon_old(self) -> None:
+        """Open groups that it no longer wants."""
+        for number in self.policy.leftovers.abandoned(self.view):
+            self.abandon(self.view.open[number], "dropped_stale")
+
+    def migrate(self) -> None:
+        """Cut the calls that are to move; they are submitted where they go once they have been cut."""
+        moves = self.policy.migration.moves(self.view)
+        for sample, replica in moves:
+            sample.destination = replica
+        self.abort(sample for sample, _ in moves)
+
+    # -- admission ------------------------------------------------------------------------------------
+
+    @property
+    def accepts_calls(self) -> bool:
+        """Whether calls may be submitted now."""
+        return self.view.generating and self.view.trainer != "clearing"
+
+    def admit(self) -> None:
+        """Let in what the admission part has room for."""
+        view, admission = self.view, self.policy.admission
+        if not self.accepts_calls:
+            view.gate = "train"
+            return
+        if self.policy.update.mode == "drain" and view.trainer in ("trained", "syncing"):
+            view.gate = "drain"
+            return
+        enter = self._enter_group if admission.unit == "group" else self._enter_sample
+        room, gate = admission.room(view)
+        while room > 0:
+            for _ in range(room):
+                enter()
+            room, gate = admission.room(view)
+        view.gate = gate
+
+    def _enter_group(self) -> None:
+        """Resume the oldest parked group, or start a new one."""
+        view = self.view
+        view.round_groups += 1
+        if view.parked:
+            first = next(iter(view.parked.values())).group
+            for sample in [s for s in first.members if s.sample in view.parked]:
+                self._resume(sample)
+            return
+        for sample in self._new_group().members:
+            self._start(sample)
+
+    def _enter_sample(self) -> None:
+        """Resume the oldest parked sample, or start the next one of the newest group."""
+        view = self.view
+        if view.parked:
+            self._resume(next(iter(view.parked.values())))
+            return
+        if not self._entering:
+            view.round_groups += 1
+            self._entering.extend(self._new_group().members)
+        self._start(self._entering.popleft())
+
+    def _new_group(self) -> Group:
+        view = self.view
+        number = view.started_groups
+        view.started_groups += 1
+        draw, recycle = self._recycled.popleft() if self._recycled else (self._next_draw, 0)
+        self._next_draw += not recycle
+        target = number // view.shape.prompts_per_step
+        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, target)
+        view.open[number] = group
+        for member in range(self.policy.allocation.members(view)):
+            sample = Sample(self._next_sample, group, member)
+            self._next_sample += 1
+            group.members.append(sample)
+            self.samples[sample.sample] = sample
+        return group
+
+    def _start(self, sample: Sample) -> None:
+        self.view.running_samples += 1
+        self._submit(sample)
+
+    def _resume(self, sample: Sample) -> None:
+        del self.view.parked[sample.sample]
+        self._start(sample)
+
+    def _submit(self, sample: Sample) -> None:
+        view, group, policy = self.view, sample.group, self.policy
+        moved = sample.destination >= 0
+        replica = sample.destination if moved else policy.dispatch.replica(view, sample)
+        pooled = policy.migration.transfers_kv if moved else policy.ordering.shares_kv
+        view.loads.add(replica, 1)
+        sample.replica, sample.state, sample.destination = replica, "running", -1
+        view.generating_samples[sample.sample] = sample
+        self.out.append(
+            Submit(
+                sample.sample,
+                replica,
+                group.draw,
+                group.recycle,
+                sample.member,
+                sample.turn,
+                sample.made_tokens,
+                sample.context_tokens,
+                policy.ordering.priority(view, sample),
+                policy.ordering.chunk_tokens(view, sample),
+                pooled and sample.made_tokens > 0,
+            )
+        )

@@ -1,0 +1,1 @@
+"""How many samples of a prompt are launched?"""

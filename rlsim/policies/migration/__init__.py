@@ -1,0 +1,1 @@
+"""May running calls move to another replica?"""
