@@ -111,7 +111,7 @@ class Fleet:
         """New weights that every replica loads, in ``ticks``, when it is empty."""
         for replica in self.replicas:
             self._offered[replica.index] = (version, ticks)
-            if self._timers[replica.index] is None and not self._paused[replica.index]:
+            if self._stands(replica.index):
                 self._load_offered(replica)
 
     def _load_offered(self, replica: Replica) -> bool:
@@ -195,8 +195,12 @@ class Fleet:
 
     def _wake(self, replica: Replica, timer: Timer) -> None:
         self._waking[replica.index] = False
-        if self._timers[replica.index] is None and not self._paused[replica.index]:
+        if self._stands(replica.index):
             self._begin(replica, self._clock.now)
+
+    def _stands(self, index: int) -> bool:
+        """Whether no step is under way and none is forbidden."""
+        return self._timers[index] is None and not self._paused[index]
 
 
 def cut_of(request: Request, replica: int) -> Cut:

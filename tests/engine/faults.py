@@ -280,8 +280,8 @@ FAULTS = (
     ),
     Fault(
         "sim/fleet.py",
-        "if self._timers[replica.index] is None and not self._paused[replica.index]:",
-        "if not self._paused[replica.index]:",
+        "return self._timers[index] is None and not self._paused[index]",
+        "return not self._paused[index]",
         "a replica that runs is woken into a second window",
         "test_replica_properties.py::test_resumed_before_the_pause_took_hold_the_step_under_way_runs_on",
     ),
