@@ -1,0 +1,128 @@
+"""What each preset costs to simulate: CPU time an event, events a sample, and the controller's share.
+
+    python benchmarks/policies.py [PRESET ...]
+
+Every preset runs the same long-tailed workload on the same GPUs; times are medians of several runs in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from typing import Any
+
+from rlsim.build import Plan, PlanError, plan
+from rlsim.controller import Controller
+from rlsim.core.commands import Command
+from rlsim.core.errors import DeadlockError
+from rlsim.core.events import Event, Finished
+from rlsim.core.ticks import Ticks
+from rlsim.presets import preset_names
+from rlsim.scenario.schema import Scenario
+from rlsim.sim.run import collector_paused, make_controller, make_world
+from rlsim.sim.simulation import Simulation
+
+SIMPLEST = "sync-disaggregated"
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "areal": {"max_head_offpolicyness": 2},
+    "copris": {"partial_rollout_pool_size": 384},
+    "slime-april": {"over_sampling_batch_size": 48},
+}
+"""Settings under which a preset does what it is for; the others run with their defaults."""
+
+
+def scenario(preset: str) -> Plan:
+    """32 groups of 8 on 8 + 8 GPUs, or 16 shared ones."""
+    tree: dict[str, Any] = {
+        "name": preset,
+        "model": "Qwen3-8B",
+        "cluster": {"device": "H100-SXM", "gpus": 16},
+        "rollout": {
+            "gpus": 8,
+            "scheduling_policy": "priority",
+            "kv_blocks": 25_000,
+            "step_time": {
+                "source": "coefficients",
+                "base_seconds": 5e-3,
+                "per_sequence_seconds": 20e-6,
+                "per_kv_token_seconds": 60e-9,
+                "per_prefill_token_seconds": 30e-6,
+            },
+        },
+        "trainer": {"gpus": 8, "mfu": 0.4},
+        "workload": {
+            "prompts_per_step": 32,
+            "group_size": 8,
+            "prompt_tokens": 400,
+            "response_tokens": {"law": "lognormal", "median_tokens": 1667, "sigma": 0.9, "cap_tokens": 16384},
+            "intra_group_correlation": 0.6,
+        },
+        "policy": {"preset": preset, **PARAMETERS.get(preset, {})},
+        "run": {"steps": 8, "warmup_steps": 0},
+    }
+    try:
+        return plan(Scenario.model_validate(tree))
+    except PlanError as error:
+        if not any("shares the GPUs" in found.allowed for found in error.errors):
+            raise
+    tree["rollout"]["gpus"] = tree["trainer"]["gpus"] = 16
+    return plan(Scenario.model_validate(tree))
+
+
+class Timed:
+    """A controller whose decisions are timed."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller, self.nanoseconds = controller, 0
+
+    def handle(self, now: Ticks, event: Event) -> list[Command]:
+        start = time.perf_counter_ns()
+        commands = self.controller.handle(now, event)
+        self.nanoseconds += time.perf_counter_ns() - start
+        return commands
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.controller, name)
+
+
+def once(made: Plan) -> tuple[float, float, int, int]:
+    """(CPU seconds, controller's seconds, events, samples ended)."""
+    workload = made.workload_of(0)
+    timed = Timed(make_controller(made, workload))
+    simulation = Simulation(timed, make_world(made, workload))  # type: ignore[arg-type]
+    gc.collect()
+    start = time.process_time()
+    with collector_paused():
+        log = simulation.run(made.scenario.run.steps)
+    seconds = time.process_time() - start
+    ended = sum(isinstance(row.event, Finished) and row.event.reason in ("stop", "length") for row in log.decisions)
+    return seconds, timed.nanoseconds / 1e9, log.events, ended
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("presets", nargs="*", default=[])
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    names = [SIMPLEST, *(name for name in options.presets or preset_names() if name != SIMPLEST)]
+    print(f"{'preset':28s} {'us/event':>9s} {'ratio':>6s} {'events/sample':>14s} {'controller':>11s}")
+    base = 0.0
+    for name in names:
+        try:
+            made = scenario(name)
+            once(made)
+            runs = [once(made) for _ in range(options.repeats)]
+        except (PlanError, DeadlockError) as error:
+            print(f"{name:28s} not run: {str(error).splitlines()[0]}")
+            continue
+        per_event = statistics.median(1e6 * seconds / events for seconds, _, events, _ in runs)
+        share = statistics.median(controller / seconds for seconds, controller, _, _ in runs)
+        base = base or per_event
+        events, ended = runs[0][2:]
+        print(f"{name:28s} {per_event:9.1f} {per_event / base:6.2f} {events / ended:14.2f} {share:11.0%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
