@@ -29,6 +29,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "areal": {"max_head_offpolicyness": 2},
     "copris": {"partial_rollout_pool_size": 384},
     "slime-april": {"over_sampling_batch_size": 48},
+    "slime-fully-async": {"sglang_server_concurrency": 6},
 }
 """Settings under which a preset does what it is for; the others run with their defaults."""
 
@@ -62,6 +63,8 @@ def scenario(preset: str) -> Plan:
         "policy": {"preset": preset, **PARAMETERS.get(preset, {})},
         "run": {"steps": 8, "warmup_steps": 0},
     }
+    if preset == "sao":
+        tree["workload"] |= {"prompts_per_step": 256, "group_size": 1}
     try:
         return plan(Scenario.model_validate(tree))
     except PlanError as error:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlsim import cli_policies
+
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
     from rlsim.scenario.source import Document
@@ -24,6 +26,9 @@ conformance_app = typer.Typer(help="Hold the simulated engine to a real one.", n
 calibrate_app = typer.Typer(help="Fit cost models to real runs.", no_args_is_help=True)
 app.add_typer(conformance_app, name="conformance")
 app.add_typer(calibrate_app, name="calibrate")
+app.add_typer(cli_policies.app, name="policies")
+app.command()(cli_policies.import_config)
+app.command()(cli_policies.export_config)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
@@ -73,6 +78,21 @@ def compare(
 ) -> None:
     """Simulate all arms of a scenario on the same luck and put them side by side."""
     _compare(_load(scenario, overlays, sets), out, as_json, workers)
+
+
+@app.command()
+def headlines(
+    files: Annotated[list[Path], typer.Argument(help="Scenario files with a headline section.", show_default=False)],
+    as_json: AsJson = False,
+    workers: Workers = None,
+) -> None:
+    """Look for published speed-ups over the conditions that their sources leave open."""
+    from rlsim.planning import headlines
+
+    hunts = [headlines.hunt(_load(file, [], [])) for file in files]
+    with _progress(sum(len(hunt.tasks) for hunt in hunts)) as done:
+        told = [headlines.bracket(hunt, done, workers) for hunt in hunts]
+    print(headlines.as_json(told) if as_json else headlines.as_text(told), end="")
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import Any
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import Shape
 from rlsim.policies import combinations
+from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.policy import DEFAULTS, Policy
 from rlsim.policies.registry import CHOICES, make_part
@@ -70,13 +71,27 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
     except ParameterError as error:
         choice, _, field = error.path.partition(".")
         raise _in_policy(error, choice, field, scenario.policy) from error
+    if policy.ordering.ranks and scenario.rollout.scheduling_policy == "fcfs":
+        allowed = "priority: this policy ranks calls (policy.parts.ordering), and these engines would ignore it"
+        raise ParameterError("rollout.scheduling_policy", "fcfs", allowed)
     rollout, trainer, cluster = scenario.rollout.gpus, scenario.trainer.gpus, scenario.cluster.gpus
     if not policy.placement.shared and rollout + trainer > cluster:
         allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
         raise ParameterError("trainer.gpus", trainer, allowed)
+    _check_local_batches(scenario, policy)
     updates = scenario.trainer.updates_per_step * scenario.trainer.epochs
     if isinstance(policy.batching, Stream) and updates > 1:
         allowed = "1, as the epochs: a step that streams micro-batches makes one optimizer update"
         raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
     if policy.placement.shared and rollout != trainer:
         raise ParameterError("trainer.gpus", trainer, f"rollout.gpus = {rollout}: this policy shares the GPUs")
+
+
+def _check_local_batches(scenario: Scenario, policy: Policy) -> None:
+    """Local batches make updates of their own: the trainer's number may only say the same."""
+    if not isinstance(policy.batching, Local) or policy.batching.spec.mini_batches is None:
+        return
+    updates = policy.batching.spec.batches_per_step * policy.batching.spec.mini_batches
+    if scenario.trainer.updates_per_step not in (1, updates):
+        allowed = f"{updates}, or left out: this policy makes {updates} updates a step"
+        raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)

@@ -15,6 +15,7 @@ from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Segments, ToolReturned
 from rlsim.core.view import Group, Sample, View
 from rlsim.policies.policy import Policy
+from rlsim.policies.protocols import HoldsBack
 
 Fate = Literal["trained", "dropped_stale", "dropped_surplus"]
 
@@ -34,7 +35,6 @@ class Rollouts:
         """Whether a sample ended or a group was completed since the parts were last asked what to drop or move."""
         self._prompt_tokens, self._scores = prompt_tokens, scores
         self._entering: deque[Sample] = deque()
-        self._recycled: deque[tuple[int, int]] = deque()
         self._next_sample = self._next_draw = 0
 
     # -- replies --------------------------------------------------------------------------------------
@@ -93,8 +93,10 @@ class Rollouts:
     def _call_ended(self, number: int, replica: int, tokens: int, segments: Segments) -> Sample:
         sample = self.view.generating_samples.pop(number)
         sample.aborting = False
-        self.view.loads.add(replica, -1)
+        self.view.loads.add(replica, -1, sample.context_tokens)
         sample.response_tokens += tokens
+        if segments:
+            self.view.replica_versions[replica] = segments[-1][0]
         for version, made in segments:
             if sample.segments and sample.segments[-1][0] == version:
                 made += sample.segments.pop()[1]
@@ -153,7 +155,7 @@ class Rollouts:
 
     def _recycle(self, group: Group) -> None:
         if self.policy.leftovers.recycles:
-            self._recycled.append((group.draw, group.recycle + 1))
+            self.view.recycled.append((group.draw, group.recycle + 1))
 
     def _doom(self, samples: Iterable[Sample], fate: Fate, abort: bool) -> None:
         calls = []
@@ -267,7 +269,7 @@ class Rollouts:
         view = self.view
         number = view.started_groups
         view.started_groups += 1
-        draw, recycle = self._recycled.popleft() if self._recycled else (self._next_draw, 0)
+        draw, recycle = view.recycled.popleft() if self._redraws() else (self._next_draw, 0)
         self._next_draw += not recycle
         target = number // view.shape.prompts_per_step
         group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, target)
@@ -278,6 +280,10 @@ class Rollouts:
             group.members.append(sample)
             self.samples[sample.sample] = sample
         return group
+
+    def _redraws(self) -> bool:
+        leftovers = self.policy.leftovers
+        return bool(self.view.recycled) and not (isinstance(leftovers, HoldsBack) and not leftovers.redraws(self.view))
 
     def _start(self, sample: Sample) -> None:
         self.view.running_samples += 1
@@ -292,7 +298,7 @@ class Rollouts:
         moved = sample.destination >= 0
         replica = sample.destination if moved else policy.dispatch.replica(view, sample)
         pooled = policy.migration.transfers_kv if moved else policy.ordering.shares_kv
-        view.loads.add(replica, 1)
+        view.loads.add(replica, 1, sample.context_tokens)
         sample.replica, sample.state, sample.destination = replica, "running", -1
         view.generating_samples[sample.sample] = sample
         self.out.append(

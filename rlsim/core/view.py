@@ -6,7 +6,7 @@ Parts read it and never write it. Lengths still to come, success and the future 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -78,29 +78,61 @@ class Group:
         self.ended = 0
 
 
-class Loads:
-    """Calls in flight by replica; the least loaded one without a scan."""
+class Least:
+    """Numbers by replica; the smallest one without a scan."""
 
-    __slots__ = ("_heap", "in_flight")
+    __slots__ = ("_heap", "values")
 
     def __init__(self, replicas: int) -> None:
-        self.in_flight = [0] * replicas
-        self._heap = [(0, replica) for replica in range(replicas)]
+        self.values = [0] * replicas
+        self._heap: list[tuple[int, int]] = []
+        """Empty until somebody asks for the smallest."""
 
     def add(self, replica: int, change: int) -> None:
-        """A call begins (+1) or ends (-1)."""
-        self.in_flight[replica] += change
-        heapq.heappush(self._heap, (self.in_flight[replica], replica))
-        if len(self._heap) > 8 * len(self.in_flight):
-            self._heap = [(calls, number) for number, calls in enumerate(self.in_flight)]
+        """Change one of them."""
+        self.values[replica] += change
+        if self._heap:
+            heapq.heappush(self._heap, (self.values[replica], replica))
+
+    def least(self) -> int:
+        """The replica with the smallest number, the lowest replica on ties."""
+        if not self._heap or len(self._heap) > 8 * len(self.values):
+            self._heap = [(value, number) for number, value in enumerate(self.values)]
             heapq.heapify(self._heap)
+        heap = self._heap
+        while heap[0][0] != self.values[heap[0][1]]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+
+class Loads:
+    """Calls in flight by replica, and the tokens that they began with."""
+
+    def __init__(self, replicas: int) -> None:
+        self._calls, self._tokens = Least(replicas), Least(replicas)
+
+    @property
+    def in_flight(self) -> list[int]:
+        """Calls by replica."""
+        return self._calls.values
+
+    @property
+    def context_tokens(self) -> list[int]:
+        """Context tokens by replica, as of the submission of its calls."""
+        return self._tokens.values
+
+    def add(self, replica: int, change: int, context_tokens: int = 0) -> None:
+        """A call begins (+1) or ends (-1), with the context tokens of its submission."""
+        self._calls.add(replica, change)
+        self._tokens.add(replica, change * context_tokens)
 
     def least(self) -> int:
         """The replica with the fewest calls in flight, the lowest number on ties."""
-        heap = self._heap
-        while heap[0][0] != self.in_flight[heap[0][1]]:
-            heapq.heappop(heap)
-        return heap[0][1]
+        return self._calls.least()
+
+    def least_tokens(self) -> int:
+        """The replica whose calls began with the fewest tokens, the lowest number on ties."""
+        return self._tokens.least()
 
 
 TrainerState = Literal["idle", "clearing", "switching", "training", "trained", "syncing"]
@@ -129,6 +161,8 @@ class View:
     """Groups admitted and not yet complete, in order of admission."""
     generating_samples: dict[int, Sample] = field(default_factory=dict)
     """Samples with a call on a replica."""
+    replica_versions: dict[int, int] = field(default_factory=dict)
+    """Weights version by replica, as of the last call with tokens that ended there."""
     round_groups: int = 0
     """Groups started or resumed since the last batch was taken."""
     running_samples: int = 0
@@ -137,6 +171,8 @@ class View:
     """Complete groups that wait for the trainer, in order of completion."""
     parked: OrderedDict[int, Sample] = field(default_factory=OrderedDict)
     """Samples that were cut and wait to be resumed, oldest group first."""
+    recycled: deque[tuple[int, int]] = field(default_factory=deque)
+    """Prompts of dropped groups that wait to be drawn again: (draw, times given back), oldest first."""
     gate: str = ""
     """Why nothing more is admitted now; empty while the policy would admit more."""
     oracle_tokens: Callable[[Sample], int] | None = None

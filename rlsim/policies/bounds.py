@@ -9,3 +9,9 @@ def at_least(field: str, found: float, least: float) -> None:
     """Refuse a number below ``least`` (and NaN)."""
     if not found >= least:
         raise ParameterError(field, found, f"at least {least}")
+
+
+def divides(field: str, found: int, whole: int) -> None:
+    """Refuse parts that do not cut ``whole`` groups evenly."""
+    if whole % found:
+        raise ParameterError(field, found, f"a divisor of {whole}, the groups that it cuts")

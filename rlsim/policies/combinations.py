@@ -8,17 +8,40 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.view import Shape
 from rlsim.policies import protocols
 from rlsim.policies.admission.barrier import Barrier
+from rlsim.policies.admission.batches_ahead import BatchesAhead
 from rlsim.policies.admission.cumulative_capacity import CumulativeCapacity
+from rlsim.policies.admission.environments import Running
 from rlsim.policies.admission.fixed_pool import FixedPool
 from rlsim.policies.admission.free_running import LaggedSeats, Seats
+from rlsim.policies.admission.lead_gate import LeadGate
+from rlsim.policies.admission.one_for_one import OneForOne
 from rlsim.policies.admission.over_sample import OverSample
+from rlsim.policies.admission.per_version_budget import Budget
+from rlsim.policies.admission.producers import EngineQueue, Producers
+from rlsim.policies.admission.queue_slots import QueueSlots
+from rlsim.policies.admission.ratio import Ratio
+from rlsim.policies.admission.refill_empty import EmptyReplicas
+from rlsim.policies.admission.sample_slots import Slots
+from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.batching.exact_target import ExactTarget
+from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
+from rlsim.policies.batching.oldest_step_first import Steps
 from rlsim.policies.leftovers.fates import DropOld
+from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
+from rlsim.policies.leftovers.off_policy import OffPolicySteps
 from rlsim.policies.policy import Policy
 from rlsim.policies.registry import CHOICES
+from rlsim.policies.update.deferred import Deferral
+from rlsim.policies.update.modes import Publish
 
+_ALWAYS_FULL = Seats | Slots | FixedPool | LeadGate | OneForOne | EngineQueue | Producers
+"""Admission that replaces what ends, whatever the version."""
+_BY_VERSION = Barrier | CumulativeCapacity | TargetReservation | TailBatching | BatchesAhead | Running | Ratio
+"""Admission of a batch for each version."""
+_BATCH_AFTER_BATCH = Barrier | CumulativeCapacity | TargetReservation
 _PROTOCOLS: dict[str, type] = {choice: getattr(protocols, choice.capitalize()) for choice in CHOICES}
 
 
@@ -28,7 +51,8 @@ def check(policy: Policy, shape: Shape) -> None:
     Parts from outside the package are held to what their protocol and the flags of the other parts say.
     """
     _check_protocols(policy)
-    rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds]
+    rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
+    rules += [_check_old_steps, _check_waits]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -55,20 +79,31 @@ def _check_sleep(policy: Policy, shape: Shape) -> None:
     if isinstance(policy.batching, Stream):
         allowed = "complete-groups or exact-target: on shared GPUs nothing generates while a micro-batch trains, "
         raise ParameterError("batching.use", "micro-batch-stream", allowed + "so the rest of the batch never comes")
+    if isinstance(policy.batching, Local) and policy.batching.spec.batches_per_step > 1:
+        allowed = "1: on shared GPUs nothing generates while a local batch trains, so the next one never comes"
+        raise ParameterError("batching.batches_per_step", policy.batching.spec.batches_per_step, allowed)
 
 
 def _check_nothing_left(policy: Policy, shape: Shape) -> None:
     if not policy.leftovers.ends_round and _runs_ahead(policy, shape):
         allowed = "end-round: on shared GPUs this admission leaves calls under way when a batch is taken, and they "
         raise ParameterError("leftovers.use", _name("leftovers", policy.leftovers), allowed + "can never drain")
+    if _spares(policy) and not policy.allocation.aborts_surplus and not policy.leftovers.ends_round:
+        allowed = "true: on shared GPUs spare samples that run on when a batch is taken can never drain"
+        raise ParameterError("allocation.aborts_surplus", False, allowed)
 
 
 def _check_published_steps(policy: Policy, shape: Shape) -> None:
     """Admission that counts versions starves a trainer that takes several batches a version."""
     every, per_version = _every_steps(policy), _batches_per_version(policy, shape)
+    if isinstance(policy.leftovers, OffPolicySteps) and every > 1:
+        raise ParameterError(*_step_setting(policy), "a version for every step: off-policy-steps compares the two")
+    whole = not _may_drop(policy) and not _spares(policy)
+    if isinstance(policy.update, Deferral) and isinstance(policy.admission, _BATCH_AFTER_BATCH) and whole:
+        return  # What is in flight makes whole batches, and after the last of them publication is due.
     if per_version is not None and every > per_version:
         reason = f"this admission lets {per_version} batch(es) in for each version, then the trainer starves"
-        raise ParameterError("update.every_steps", every, f"at most {per_version}: {reason}")
+        raise ParameterError(*_step_setting(policy), f"at most {per_version}: {reason}")
 
 
 def _check_targets(policy: Policy, shape: Shape) -> None:
@@ -79,13 +114,50 @@ def _check_targets(policy: Policy, shape: Shape) -> None:
 
 def _check_rounds(policy: Policy, shape: Shape) -> None:
     leftovers, admission = policy.leftovers, policy.admission
-    if isinstance(admission, OverSample) and not leftovers.ends_round:
-        allowed = "end-round: over-sample submits by the round, and replaces nothing that is dropped within it"
+    if isinstance(admission, OverSample | TailBatching) and not leftovers.ends_round:
+        name = _name("admission", admission)
+        allowed = f"end-round: {name} submits by the round, and replaces nothing that is dropped within it"
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed)
-    stuck = isinstance(admission, CumulativeCapacity) and leftovers.keeps_unfinished
+    counts_open = isinstance(admission, CumulativeCapacity | Budget | QueueSlots | EngineQueue) or (
+        isinstance(admission, Producers) and admission.unit == "group"
+    )
+    stuck = counts_open and leftovers.keeps_unfinished
     if leftovers.ends_round and (stuck or isinstance(admission, LaggedSeats)):
         allowed = "keep-all or drop-old: groups that a round's end cuts keep their places in this admission's count, "
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed + "so it may never resume them")
+
+
+def _check_old_steps(policy: Policy, shape: Shape) -> None:
+    """A fraction of the batch from the oldest step needs the rest of it from the current one."""
+    batching, admission = policy.batching, policy.admission
+    if isinstance(batching, Steps) and batching.old_groups is not None and not isinstance(admission, Ratio):
+        allowed = "ratio: with a fractional ratio every version has to let a batch of its own in"
+        raise ParameterError("admission.use", _name("admission", admission), allowed)
+
+
+def _check_waits(policy: Policy, shape: Shape) -> None:
+    """Work that is replaced without end is never all complete."""
+    batching, admission = policy.batching, policy.admission
+    endless = isinstance(admission, _ALWAYS_FULL | EmptyReplicas) or _adds_prompts(policy)
+    waits = isinstance(batching, Local) and batching.spec.max_off_policy_strategy == "wait"
+    if isinstance(batching, Local) and waits and endless and batching.spec.max_off_policy_threshold == 1:
+        allowed = "at least 2: this admission replaces what ends, and 1 waits until nothing is under way"
+        raise ParameterError("batching.max_off_policy_threshold", 1, allowed)
+    if _adds_prompts(policy) and not (policy.leftovers.ends_round and not policy.leftovers.keeps_unfinished):
+        allowed = "end-round without keeps_unfinished: additional prompts are aborted when the batch is complete"
+        raise ParameterError("leftovers.use", _name("leftovers", policy.leftovers), allowed)
+
+
+def _adds_prompts(policy: Policy) -> bool:
+    return isinstance(policy.admission, Ratio) and policy.admission.max_additional_running_prompts > 0
+
+
+def _check_pull(policy: Policy, shape: Shape) -> None:
+    """A replica that is never empty never takes new weights."""
+    full = isinstance(policy.admission, _ALWAYS_FULL) and not policy.leftovers.ends_round
+    if policy.update.mode == "pull" and full:
+        allowed = f"drain, abort, keep or rebuild: {_name('admission', policy.admission)} keeps the replicas busy, and "
+        raise ParameterError("update.mode", "pull", allowed + "with pull they take new weights only when empty")
 
 
 def _runs_ahead(policy: Policy, shape: Shape) -> bool:
@@ -95,26 +167,53 @@ def _runs_ahead(policy: Policy, shape: Shape) -> bool:
             return versions > 0
         case LaggedSeats(ahead_groups=ahead, groups_per_version=groups):
             return ahead > 0 or groups > shape.prompts_per_step
-    return isinstance(policy.admission, TargetReservation | FixedPool | Seats)
+        case Budget(groups=groups):
+            return groups > shape.prompts_per_step
+        case BatchesAhead(num_warmup_batches=ahead) | Running(ahead=ahead):
+            return ahead > 0
+        case Ratio(async_generation_ratio=ratio):
+            return ratio > 0 or _adds_prompts(policy)
+    return isinstance(policy.admission, TargetReservation | EmptyReplicas | _ALWAYS_FULL)
 
 
 def _batches_per_version(policy: Policy, shape: Shape) -> int | None:
     """Batches that a new version lets in; None where versions are not counted."""
     if isinstance(policy.admission, LaggedSeats):
         return policy.admission.groups_per_version // shape.prompts_per_step
-    return 1 if isinstance(policy.admission, Barrier | CumulativeCapacity | TargetReservation) else None
+    if isinstance(policy.admission, LeadGate):
+        return policy.admission.target_lag + 1
+    if isinstance(policy.admission, Budget):
+        return policy.admission.groups // shape.prompts_per_step
+    return 1 if isinstance(policy.admission, _BY_VERSION) else None
 
 
 def _may_drop(policy: Policy) -> bool:
     leftovers = policy.leftovers
     if isinstance(leftovers, DropOld):
-        return leftovers.max_age_versions is not None or leftovers.buffer_groups is not None
+        return (leftovers.max_age_versions, leftovers.max_open_age_versions, leftovers.buffer_groups) != (None,) * 3
+    if isinstance(leftovers, OffPolicySteps):
+        return True
+    if isinstance(leftovers, MaxOffPolicy):
+        return leftovers.max_off_policy_strategy == "drop"
     return leftovers.ends_round and not (leftovers.keeps_unfinished and leftovers.keeps_surplus)
+
+
+def _spares(policy: Policy) -> bool:
+    """Whether groups have more samples than they need."""
+    return isinstance(policy.allocation, Uniform) and policy.allocation.redundancy > 0
 
 
 def _every_steps(policy: Policy) -> int:
     every: int = getattr(policy.update, "every_steps", 1)
     return every
+
+
+def _step_setting(policy: Policy) -> tuple[str, int]:
+    """The parameter that says how many steps a version serves, and its value."""
+    update = policy.update
+    if isinstance(update, Publish) and update.every_samples is not None:
+        return "update.every_samples", update.every_samples
+    return f"update.{'max_steps_behind' if isinstance(update, Deferral) else 'every_steps'}", _every_steps(policy)
 
 
 def _name(choice: str, part: object) -> str:

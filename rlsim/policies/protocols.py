@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from rlsim.core.commands import UpdateMode
 from rlsim.core.view import Sample, View
@@ -101,6 +101,15 @@ class Leftovers(Protocol):
         ...
 
 
+@runtime_checkable
+class HoldsBack(Protocol):
+    """Leftovers that do not draw the prompts of dropped groups again at once, but when they say so."""
+
+    def redraws(self, view: View) -> bool:
+        """Whether the next group is one of ``view.recycled``."""
+        ...
+
+
 class Dispatch(Protocol):
     """Which replica serves the next call of a sample?"""
 
@@ -120,6 +129,11 @@ class Ordering(Protocol):
     @property
     def oracle(self) -> bool:
         """Whether it reads lengths still to come: simulated only."""
+        ...
+
+    @property
+    def ranks(self) -> bool:
+        """Whether priorities differ: engines that serve in order of arrival would ignore them."""
         ...
 
     def priority(self, view: View, sample: Sample) -> int:

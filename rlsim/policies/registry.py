@@ -12,21 +12,53 @@ from typing import Any, Protocol, cast, get_type_hints
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import Shape
 from rlsim.policies.admission.barrier import Barrier
+from rlsim.policies.admission.batches_ahead import BatchesAhead
 from rlsim.policies.admission.cumulative_capacity import CumulativeCapacity
+from rlsim.policies.admission.environments import Environments
 from rlsim.policies.admission.fixed_pool import FixedPool
 from rlsim.policies.admission.free_running import FreeRunning
+from rlsim.policies.admission.lead_gate import LeadGate
+from rlsim.policies.admission.one_for_one import OneForOne
 from rlsim.policies.admission.one_step_off import OneStepOff
 from rlsim.policies.admission.over_sample import OverSample
+from rlsim.policies.admission.per_version_budget import PerVersionBudget
+from rlsim.policies.admission.producers import BoundedBuffer, EngineQueue
+from rlsim.policies.admission.queue_slots import QueueSlots
+from rlsim.policies.admission.ratio import Ratio
+from rlsim.policies.admission.refill_empty import RefillEmpty
+from rlsim.policies.admission.sample_slots import SampleSlots
+from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.short_rounds import ShortRounds
+from rlsim.policies.allocation.single import Single
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.batching.complete_groups import CompleteGroups
 from rlsim.policies.batching.exact_target import ExactTarget
+from rlsim.policies.batching.local_batches import LocalBatches
 from rlsim.policies.batching.micro_batch_stream import MicroBatchStream
+from rlsim.policies.batching.oldest_step_first import OldestStepFirst
+from rlsim.policies.dispatch.consistent_hash import ConsistentHash
+from rlsim.policies.dispatch.fill_empty import FillEmpty
+from rlsim.policies.dispatch.least_tokens import LeastTokens
+from rlsim.policies.dispatch.power_of_two import PowerOfTwo
+from rlsim.policies.dispatch.prefix_aware import PrefixAware
 from rlsim.policies.dispatch.routers import GroupAffinity, LeastInFlight, RoundRobin, Sticky
+from rlsim.policies.dispatch.tail_split import TailSplit
 from rlsim.policies.leftovers.fates import DropOld, EndRound, KeepAll
+from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
+from rlsim.policies.leftovers.off_policy import OffPolicySteps
+from rlsim.policies.leftovers.put_off import PutOff
+from rlsim.policies.leftovers.ratio_age import RatioAge
+from rlsim.policies.migration.balance import Balance
+from rlsim.policies.migration.repack import Repack
 from rlsim.policies.migration.stay import Stay
+from rlsim.policies.ordering.ageing import Ageing
+from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
+from rlsim.policies.ordering.divided import Divided
 from rlsim.policies.ordering.fcfs import Fcfs
+from rlsim.policies.ordering.feedback_queue import FeedbackQueue
 from rlsim.policies.placement.static import Colocated, Disaggregated
+from rlsim.policies.update.deferred import Deferred
 from rlsim.policies.update.modes import Publish
 
 
@@ -45,26 +77,61 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "cumulative-capacity": CumulativeCapacity,
         "target-reservation": TargetReservation,
         "over-sample": OverSample,
+        "tail-batching": TailBatching,
         "fixed-pool": FixedPool,
         "free-running": FreeRunning,
+        "per-version-budget": PerVersionBudget,
+        "batches-ahead": BatchesAhead,
+        "queue-slots": QueueSlots,
+        "ratio": Ratio,
+        "environments": Environments,
+        "sample-slots": SampleSlots,
+        "lead-gate": LeadGate,
+        "one-for-one": OneForOne,
+        "engine-queue": EngineQueue,
+        "bounded-buffer": BoundedBuffer,
+        "refill-empty": RefillEmpty,
     },
     "batching": {
         "complete-groups": CompleteGroups,
         "exact-target": ExactTarget,
         "micro-batch-stream": MicroBatchStream,
+        "local-batches": LocalBatches,
+        "oldest-step-first": OldestStepFirst,
     },
-    "update": {"publish": Publish},
-    "leftovers": {"keep-all": KeepAll, "end-round": EndRound, "drop-old": DropOld},
+    "update": {"publish": Publish, "deferred": Deferred},
+    "leftovers": {
+        "keep-all": KeepAll,
+        "end-round": EndRound,
+        "drop-old": DropOld,
+        "max-off-policy": MaxOffPolicy,
+        "ratio-age": RatioAge,
+        "off-policy-steps": OffPolicySteps,
+        "put-off": PutOff,
+    },
     "dispatch": {
         "least-in-flight": LeastInFlight,
         "round-robin": RoundRobin,
         "sticky": Sticky,
         "group-affinity": GroupAffinity,
+        "fill-empty": FillEmpty,
+        "least-tokens": LeastTokens,
+        "power-of-two": PowerOfTwo,
+        "prefix-aware": PrefixAware,
+        "consistent-hash": ConsistentHash,
+        "tail-split": TailSplit,
     },
     "placement": {"colocated": Colocated, "disaggregated": Disaggregated},
-    "ordering": {"fcfs": Fcfs},
-    "migration": {"stay": Stay},
-    "allocation": {"uniform": Uniform},
+    "ordering": {
+        "fcfs": Fcfs,
+        "shortest-first": ShortestFirst,
+        "longest-first": LongestFirst,
+        "feedback-queue": FeedbackQueue,
+        "ageing": Ageing,
+        "divided": Divided,
+    },
+    "migration": {"stay": Stay, "balance": Balance, "repack": Repack},
+    "allocation": {"uniform": Uniform, "single": Single, "short-rounds": ShortRounds},
 }
 """Registered parts: choice, then name. Elsewhere a part is named ``module:Class``."""
 

@@ -1,8 +1,9 @@
 """Named compositions that reproduce a framework's mode, with the framework's own parameter names.
 
 A preset is a YAML file beside this module: ``summary``, ``source``, ``bound`` (what its staleness bound counts),
-``parameters`` with defaults, and ``parts``. In a part's values ``$name`` stands for a parameter, and
-``{when: $flag, then: x, else: y}`` chooses.
+``version`` (the release or commit that was read; may be left out), ``parameters`` with defaults, and ``parts``. In a
+part's values ``$name`` stands for a parameter, and ``{when: $flag, then: x, else: y}`` or
+``{case: $name, of: {a: x, b: y}}`` chooses.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Preset:
     bound: str
     parameters: dict[str, Parameter]
     parts: dict[str, Any]
+    version: str = ""
+    """Release or commit of the framework that was read."""
 
     def filled(self, given: Mapping[str, object], path: str) -> dict[str, dict[str, Any]]:
         """Part specifications by choice, with the user's parameters in place."""
@@ -70,7 +73,8 @@ def _read(name: str) -> Preset:
     text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
     data = YAML(typ="safe", pure=True).load(text)
     parameters = {key: Parameter(found["default"], found["help"]) for key, found in data["parameters"].items()}
-    return Preset(name, data["summary"], data["source"], data["bound"], parameters, data["parts"])
+    summary, source, bound = (str(data[key]) for key in ("summary", "source", "bound"))
+    return Preset(name, summary, source, bound, parameters, data["parts"], str(data.get("version", "")))
 
 
 def _filled(value: Any, values: Mapping[str, object]) -> Any:
@@ -78,6 +82,8 @@ def _filled(value: Any, values: Mapping[str, object]) -> Any:
         return values[value[1:]]
     if isinstance(value, dict) and "when" in value:
         return _filled(value["then"] if _flag(value["when"], values) else value["else"], values)
+    if isinstance(value, dict) and "case" in value:
+        return _filled(_case(value["case"], value["of"], values), values)
     if isinstance(value, dict):
         return {key: _filled(found, values) for key, found in value.items()}
     return value
@@ -88,3 +94,10 @@ def _flag(name: str, values: Mapping[str, object]) -> bool:
     if not isinstance(found, bool):
         raise ParameterError(f"policy.{name[1:]}", found, "true or false")
     return found
+
+
+def _case(name: str, cases: Mapping[str, object], values: Mapping[str, object]) -> object:
+    found = values[name[1:]]
+    if found not in cases:
+        raise ParameterError(f"policy.{name[1:]}", found, ", ".join(cases))
+    return cases[str(found)]

@@ -32,7 +32,13 @@ IDLE = (
     "idle:open",
 )
 """Causes of idle time. Gates of a user's own parts add theirs under the gate's name."""
-_CAUSE_OF_GATE = {"": "idle:open", "barrier": "idle:tail", "drain": "idle:tail", "train": "idle:quiesce"}
+_CAUSE_OF_GATE = {
+    "": "idle:open",
+    "barrier": "idle:tail",
+    "drain": "idle:tail",
+    "train": "idle:quiesce",
+    "buffer": "idle:trainer",
+}
 
 
 @dataclass(frozen=True, slots=True)

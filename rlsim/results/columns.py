@@ -105,7 +105,9 @@ def update_columns(log: RunLog, plan: Plan, history: History, samples: Columns) 
     columns["wait_seconds"] = seconds(ends - begins - sum(durations.values()))
     columns["version"] = _versions(history, count)
     columns |= {"iteration_end_seconds": seconds(ends), "step_seconds": seconds(ends - begins)}
-    columns["intra_batch_lag_max"] = np.where(parts > 1, 0, _updates(plan) - 1).astype(np.float64)
+    own = _own_updates(history, plan, count)
+    shared = np.where(parts > 1, 1, _updates(plan))
+    columns["intra_batch_lag_max"] = (np.where(own > 0, own, shared) - 1).astype(np.float64)
     columns["intra_batch_lag_mean"] = columns["intra_batch_lag_max"] / 2
     return columns
 
@@ -114,6 +116,15 @@ def _updates(plan: Plan) -> int:
     """Optimizer updates of a step: mini-batches times passes over the batch."""
     samples = plan.shape.prompts_per_step * plan.shape.group_size
     return min(plan.training.mini_batches, samples) * plan.training.epochs
+
+
+def _own_updates(history: History, plan: Plan, count: int) -> NDArray[np.int64]:
+    """Updates of each step that its local batches made; 0 where the step makes its updates as a whole."""
+    made = np.zeros(count, np.int64)
+    for training in history.trainings:
+        if training.updates is not None and training.step < count:
+            made[training.step] += min(training.updates, len(training.samples)) * plan.training.epochs
+    return made
 
 
 def _parts(history: History, count: int) -> NDArray[np.int64]:

@@ -71,6 +71,8 @@ class Training:
     now: Ticks
     version: int
     samples: tuple[int, ...]
+    updates: int | None
+    """Optimizer updates made on them; None for those of the step."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,8 @@ class _Reader:
             if type(command) is Submit:
                 self._submit(now, command)
             elif type(command) is Train:
-                self.history.trainings.append(Training(command.step, now, self._version, command.samples))
+                made = Training(command.step, now, self._version, command.samples, command.updates)
+                self.history.trainings.append(made)
 
     def closed(self, end: Ticks) -> History:
         history = self.history

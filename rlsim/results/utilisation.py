@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlsim.core.commands import CallTool, Score, Submit
+from rlsim.core.events import Aborted, Finished, Scored, Synced, ToolReturned
+from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks
 from rlsim.results.activity import IDLE, TRAINER, Activity
 from rlsim.results.columns import PHASES
@@ -112,3 +115,27 @@ def _rollout_occupancy(read: Digest, window: Measured, allocated_seconds: float)
     edges = np.clip(np.append(times, read.run.log.end), window.start, window.end)
     busy = float((np.diff(edges) * np.minimum(active, cap)).sum()) / TICKS_PER_SECOND
     return busy / (cap * allocated_seconds) if cap and allocated_seconds > 0 else 0.0
+
+
+def verl_rollouter_idle_ratio(log: RunLog) -> list[float]:
+    """verl's ``fully_async/rollouter/idle_ratio`` of each version, as ``fully_async_rollouter.py`` computes it.
+
+    1 - (idle start - start of the version) / duration of the version, and 0 unless idleness began within it. It
+    begins when the last task under way has ended: a paused rollouter that drains a long tail until the next sync
+    reads 0, however idle its replicas are (verl issue 6693).
+    """
+    ratios: list[float] = []
+    active: set[int] = set()
+    begun = idle = 0
+    for now, event, commands in log.decisions:
+        if isinstance(event, Finished | ToolReturned | Scored):
+            active.discard(event.sample)
+        elif isinstance(event, Aborted):
+            active -= {cut.sample for cut in event.cuts}
+        elif isinstance(event, Synced):
+            ratios.append(1 - (idle - begun) / (now - begun) if idle > begun else 0.0)
+            begun = now
+        active |= {made.sample for made in commands if isinstance(made, Submit | CallTool | Score)}
+        if not active and idle <= begun:
+            idle = now
+    return ratios

@@ -320,6 +320,31 @@ class Sensitivity(Section):
     reason: Name = Field(description="Why it had to be assumed")
 
 
+class Point(Section):
+    """One set of conditions of a headline's sweep."""
+
+    label: Name = Field(description="Conditions in short")
+    settings: dict[str, Any] = Field(
+        default={}, description="Key paths and their values; arms.NAME.key.path is for that arm alone"
+    )
+
+
+class Headline(Section):
+    """A published ratio of two arms, and the conditions over which it is looked for."""
+
+    system: Name = Field(description="Name of the system")
+    source: Name = Field(description="Citation")
+    claim: Name = Field(description="What the source says, in short")
+    ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
+    measure: Literal["step", "throughput", "rollout"] = Field(
+        description="Ratio of step times, of trained tokens a second, or of trained tokens a generating second"
+    )
+    baseline: Name = Field(description="Arm in the denominator of the speed-up")
+    improved: Name = Field(description="Arm of the system")
+    assumed: tuple[Name, ...] = Field(strict=False, description="Conditions that the source leaves open")
+    points: tuple[Point, ...] = Field(min_length=1, strict=False, description="Conditions to sweep")
+
+
 class Scenario(Section):
     """One cluster, model, workload, policy and run, with arms applied."""
 
@@ -337,6 +362,7 @@ class Scenario(Section):
     run: Run
     published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
     sensitivity: tuple[Sensitivity, ...] = Field(default=(), strict=False, description="Assumed inputs to vary")
+    headline: Headline | None = Field(default=None, description="A published speed-up to bracket")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """More GPUs used than there are, and more updates than samples."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -207,7 +207,7 @@ class Simulation:
         log = self.log
         log.end, log.events = self._clock.now, self._clock.events
         made = {call.sample: call.tokens for call in [*self._fleet.close(), *self._untold()]}
-        log.final = final_rows(self._controller, made)
+        log.final = final_rows(self._controller, made, self._calls.trajectories)
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
         log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
@@ -238,15 +238,16 @@ class Simulation:
         )
 
 
-def final_rows(controller: Controller, made: dict[int, int]) -> list[FinalRow]:
+def final_rows(controller: Controller, made: dict[int, int], begun: Container[int]) -> list[FinalRow]:
     """What became of every sample; ``made`` are tokens of calls still under way, by sample.
 
-    Calls asked for by the very last decision were never begun: new samples are left out, resumed ones still wait.
+    Calls asked for by the very last decision were never begun: samples that had no call before, which are not in
+    ``begun``, are left out, resumed ones still wait.
     """
     rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
     for sample in controller.samples.values():
         under_way = sample.sample in made or sample.state in ("tool", "scoring")
-        if under_way or sample.response_tokens or sample.state != "running":
+        if under_way or sample.sample in begun or sample.state != "running":
             fate = "in_flight" if under_way else "buffered"
             rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))
     return sorted(rows)

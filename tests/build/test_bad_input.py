@@ -115,7 +115,7 @@ MISSPELT = [
         PRESET,
         with_part("admission: {use: barier}"),
         27,
-        "policy.parts.admission.use: found 'barier'; allowed: barrier, cumulative-capacity",
+        "policy.parts.admission.use: found 'barier'; allowed: barrier",
         "barrier",
     ),
     (
@@ -129,7 +129,7 @@ MISSPELT = [
         PRESET,
         with_part("update: {use: publish, mode: keep, evry_steps: 2}"),
         27,
-        "policy.parts.update.evry_steps: unknown key; allowed: every_steps, mode",
+        "policy.parts.update.evry_steps: unknown key; allowed: every_s",
         "every_steps",
     ),
     ("Llama-3.1-8B", "Llama-3.1-8B-it", 2, "model: found 'Llama-3.1-8B-it'; allowed: DeepSeek-V3", "Llama-3.1-8B"),

@@ -43,8 +43,8 @@ def test_a_shipped_scenario_is_planned_as_it_stands(file: Path, arm: str | None)
 @pytest.mark.parametrize(("file", "arm"), [*arms()], ids=name_of)
 def test_a_shipped_scenario_runs_when_shortened(file: Path, arm: str | None) -> None:
     whole = load(file).resolve(arm)
-    size = min(4, whole.workload.prompts_per_step)
-    smaller = (f"workload.prompts_per_step={size}", f"workload.group_size={min(4, whole.workload.group_size)}")
+    size = min(16, whole.workload.prompts_per_step)
+    smaller = (f"workload.prompts_per_step={size}", f"workload.group_size={min(2, whole.workload.group_size)}")
     log = simulate(plan(load(file, sets=(*SHORT, *smaller)).resolve(arm))).log
     assert len(log.iterations) == 2
     assert sum(row.tokens for row in log.final) == log.generated_tokens > 0

@@ -41,10 +41,17 @@ BASE: dict[str, Any] = {
 }
 
 
+ENGINES: dict[str, dict[str, Any]] = {
+    "seer": {"rollout__scheduling_policy": "priority"},
+    "sao": {"workload__group_size": 1},
+}
+"""What a preset needs of the engines and the workload."""
+
+
 def scenario(policy: Mapping[str, Any], **changes: Any) -> Scenario:
     """The small scenario under a policy; ``workload__group_size=4`` replaces one value."""
     made = {key: dict(value) if isinstance(value, dict) else value for key, value in BASE.items()}
-    for path, value in changes.items():
+    for path, value in {**ENGINES.get(policy.get("preset", ""), {}), **changes}.items():
         section, _, key = path.partition("__")
         if key:
             made[section] = {**made[section], key: value}
@@ -219,6 +226,43 @@ POLICIES: dict[str, dict[str, Any]] = {
     "pipelinerl": {"llm_max_rollouts": 4},
     "nemo-rl-sync": {},
     "nemo-rl-async": {"max_trajectory_age_steps": 2},
+    "rollpacker": {"eta_p": 1.4, "eta_r": 1.0},
+    "seer": {"chunk_tokens": 16, "max_response_tokens": 60},
+    "tailsieve": {"tail_tokens": 40},
+    "skyrl-fully-async": {"max_staleness_steps": 1, "num_parallel_generation_workers": 5},
+    "slime-sync": {},
+    "slime-train-async": {},
+    "slime-fully-async": {"sglang_server_concurrency": 3},
+    "miles-fully-async": {"max_weight_staleness": 1, "async_unused_samples_handler": "retry"},
+    "prime-rl": {"max_off_policy_steps": 1, "max_inflight": 12},
+    "open-instruct-async": {"async_steps": 2, "max_result_age_steps": 1},
+    "nemo-rl-one-off": {},
+    "nemo-rl-recompute-kv": {},
+    "tinker-cookbook-async": {},
+    "periodic-asynchrony": {},
+    "asyncflow": {},
+    "streamrl": {},
+    "mu-grpo": {"updates_per_stage": 3},
+    "sao": {"max_rollouts": 4},
+    "laminar": {"replica_batch": 4},
+    "laminar-repack": {"replica_batch": 4, "repack_below": 3, "repack_capacity": 4, "repack_seconds": 0.0},
+    "verl-sync": {},
+    "verl-one-step-off": {},
+    "verl-fully-async": {"trigger_parameter_sync_step": 3, "staleness_threshold": 0.7},
+    "verl-fully-async-on-policy": {},
+    "verl-fully-async-stream": {"trigger_parameter_sync_step": 3},
+    "verl-fully-async-stale": {"trigger_parameter_sync_step": 3, "staleness_threshold": 0.4},
+    "verl-v1-sync": {},
+    "verl-v1-colocate-async": {},
+    "verl-v1-separate-async": {"parameter_sync_step": 3},
+    "openrlhf-async": {},
+    "openrlhf-async-partial": {"async_queue_size": 2},
+    "roll-rlvr-async": {"async_generation_ratio": 1.5},
+    "roll-rlvr-sync-queue": {"max_additional_running_prompts": 2},
+    "roll-agentic": {},
+    "trl-colocate": {},
+    "trl-server": {},
+    "trl-async-grpo": {"max_staleness": 1},
 }
 
 

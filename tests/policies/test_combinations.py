@@ -14,9 +14,11 @@ from rlsim.core.errors import DeadlockError
 from rlsim.policies import combinations
 
 DRAIN = {"use": "publish", "mode": "drain"}
+KEEP = {"use": "publish", "mode": "keep"}
 KEEP_ALL = {"use": "keep-all"}
 COLOCATED = {"use": "colocated"}
 SLOW: dict[str, Any] = {"trainer__fixed_seconds_per_step": 9.0}
+FAST: dict[str, Any] = {"trainer__fixed_seconds_per_step": 0.0}
 
 
 def preset(name: str, given: dict[str, Any] | None = None, **parts: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +103,43 @@ STALLS: dict[str, tuple[dict[str, Any], str, object, str]] = {
         "keep-all or drop-old: groups that a round's end cuts keep their places",
     ),
 }
+STALLS |= {
+    "a lead gate of one batch, publishing every third step": (
+        preset("prime-rl", {"max_inflight": 1}, update={**KEEP, "every_steps": 3}, leftovers=KEEP_ALL),
+        "policy.parts.update.every_steps",
+        3,
+        "at most 2",
+    ),
+    "weights put off by more steps than admission lets batches in": (
+        preset(
+            "asyncflow",
+            {"staleness_threshold": 3},
+            admission={"use": "free-running", "llm_max_rollouts": 20, "max_lag_samples": 2},
+            batching={"use": "complete-groups"},
+        ),
+        "policy.staleness_threshold",
+        3,
+        "at most 1",
+    ),
+    "producers that run on while shared GPUs train": (
+        preset("miles-fully-async", placement=COLOCATED, update=DRAIN, leftovers=KEEP_ALL),
+        "policy.parts.leftovers.use",
+        "keep-all",
+        "end-round",
+    ),
+    "a replica's batch that runs on while shared GPUs train": (
+        preset("laminar", {"replica_batch": 40}, placement=COLOCATED, update=DRAIN),
+        "policy.parts.leftovers.use",
+        "keep-all",
+        "end-round",
+    ),
+    "cut groups that fill the places of producers": (
+        preset("tinker-cookbook-async", leftovers={"use": "end-round"}),
+        "policy.parts.leftovers.use",
+        "end-round",
+        "keep-all or drop-old: groups that a round's end cuts keep their places",
+    ),
+}
 MEANINGLESS: dict[str, tuple[dict[str, Any], str, object, str]] = {
     "calls under way at an update of shared GPUs": (
         preset("pipelinerl", placement=COLOCATED),
@@ -119,6 +158,24 @@ MEANINGLESS: dict[str, tuple[dict[str, Any], str, object, str]] = {
         "policy.parts.update.every_steps",
         2,
         "wake with the trained weights after every step",
+    ),
+    "a group too old for the target that waits for it": (
+        preset("nemo-rl-async", leftovers={"use": "off-policy-steps", "max_steps": 0}),
+        "policy.parts.leftovers.use",
+        "off-policy-steps",
+        "exact-target waits for ever for a dropped group",
+    ),
+    "replicas that are never empty and pull": (
+        preset("miles-fully-async", update={"use": "publish", "mode": "pull"}),
+        "policy.parts.update.mode",
+        "pull",
+        "with pull they take new weights only when empty",
+    ),
+    "ages in steps with versions of several steps": (
+        preset("open-instruct-async", update={**KEEP, "every_samples": 7}),
+        "policy.parts.update.every_samples",
+        7,
+        "a version for every step",
     ),
     "over-sampling without rounds": (
         preset("slime-april", leftovers={"use": "drop-old", "max_age_versions": 0}),
@@ -154,13 +211,13 @@ def test_what_cannot_work_is_refused_with_its_key_and_its_reason(name: str) -> N
 def test_what_is_refused_because_it_stalls_does_stall(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combinations, "check", lambda policy, shape: None)
     with pytest.raises(DeadlockError):
-        ran(STALLS[name][0], run__steps=12, **SLOW)
+        ran(STALLS[name][0], run__steps=12, **(FAST if "put off" in name else SLOW))
 
 
 def test_a_preset_is_told_of_its_own_parameter() -> None:
-    given = {"max_lag": 0, "weight_update_interval": 2}
+    given = {"max_lag": 0, "weight_update_interval": 7}
     policy = preset("pipelinerl", given, admission={"use": "barrier"})
-    assert fault(policy)[:2] == ("policy.weight_update_interval", 2)
+    assert fault(policy)[:2] == ("policy.weight_update_interval", 7)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +304,7 @@ ADMISSIONS = st.one_of(
     ),
     st.fixed_dictionaries({"use": st.just("target-reservation"), "max_trajectory_age_steps": st.integers(1, 2)}),
     st.fixed_dictionaries({"use": st.just("over-sample"), "over_sampling_batch_size": st.integers(3, 6)}),
+    st.fixed_dictionaries({"use": st.just("tail-batching"), "eta_p": st.sampled_from([1.0, 1.5, 2.0])}),
     st.fixed_dictionaries({"use": st.just("fixed-pool"), "partial_rollout_pool_size": st.integers(1, 20)}),
     st.fixed_dictionaries(
         {
@@ -256,21 +314,43 @@ ADMISSIONS = st.one_of(
             "steps_per_version": st.integers(1, 2),
         }
     ),
+    st.fixed_dictionaries(
+        {"use": st.just("lead-gate"), "target_lag": st.integers(0, 2), "max_inflight": st.integers(1, 20)}
+    ),
+    st.fixed_dictionaries({"use": st.just("one-for-one"), "async_steps": st.integers(1, 3)}),
+    st.fixed_dictionaries({"use": st.just("engine-queue"), "concurrency_per_engine": st.integers(1, 5)}),
+    st.fixed_dictionaries(
+        {
+            "use": st.just("bounded-buffer"),
+            "granularity": st.sampled_from(["sample", "group"]),
+            "max_concurrent_samples": st.none() | st.integers(5, 20),
+            "capacity_factor": st.sampled_from([None, 1.0, 2.0]),
+        }
+    ),
+    st.fixed_dictionaries(
+        {"use": st.just("refill-empty"), "replica_batch": st.integers(1, 9), "buffer_groups": st.none() | st.just(3)}
+    ),
 )
 BATCHINGS = st.one_of(
     st.fixed_dictionaries({"use": st.just("complete-groups"), "order": st.sampled_from(["first_finished", "oldest"])}),
     st.just({"use": "exact-target"}),
-    st.fixed_dictionaries({"use": st.just("micro-batch-stream"), "min_groups": st.integers(1, 3)}),
+    st.fixed_dictionaries(
+        {"use": st.just("micro-batch-stream"), "min_groups": st.integers(1, 3), "takes_all": st.booleans()}
+    ),
 )
-UPDATES = st.fixed_dictionaries(
-    {
-        "use": st.just("publish"),
-        "mode": st.sampled_from(["drain", "abort", "keep", "rebuild"]),
-        "every_steps": st.sampled_from([1, 1, 2]),
-    }
+UPDATES = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "use": st.just("publish"),
+            "mode": st.sampled_from(["drain", "abort", "keep", "rebuild", "pull"]),
+            "every_steps": st.sampled_from([1, 1, 2]),
+        }
+    ),
+    st.fixed_dictionaries({"use": st.just("deferred"), "max_steps_behind": st.integers(1, 3)}),
 )
 LEFTOVERS = st.one_of(
     st.just(KEEP_ALL),
+    st.just({"use": "put-off"}),
     st.fixed_dictionaries(
         {"use": st.just("end-round"), "keeps_unfinished": st.booleans(), "keeps_surplus": st.booleans()}
     ),
@@ -278,6 +358,46 @@ LEFTOVERS = st.one_of(
         {"use": st.just("drop-old")},
         optional={"max_age_versions": st.integers(0, 1), "buffer_groups": st.integers(3, 4)},
     ),
+    st.fixed_dictionaries(
+        {
+            "use": st.just("off-policy-steps"),
+            "max_steps": st.integers(0, 2),
+            "in_flight": st.booleans(),
+            "lead_batches": st.none() | st.integers(0, 2),
+            "recycles": st.booleans(),
+        }
+    ),
+)
+RANKS: dict[str, Any] = {"rollout__scheduling_policy": "priority"}
+ORDERINGS = st.one_of(
+    st.just({"use": "fcfs"}),
+    st.fixed_dictionaries(
+        {
+            "use": st.sampled_from(["shortest-first", "longest-first"]),
+            "predictor": st.sampled_from(["oracle", "noisy", "prompt-mean", "siblings-mean", "siblings-max"]),
+            "chunk_tokens": st.sampled_from([0, 1, 9]),
+            "shares_kv": st.booleans(),
+        }
+    ),
+    st.fixed_dictionaries({"use": st.just("feedback-queue"), "first_level_tokens": st.integers(1, 20)}),
+    st.fixed_dictionaries({"use": st.just("ageing"), "tokens_per_second": st.sampled_from([0.0, 5.0])}),
+    st.fixed_dictionaries({"use": st.just("divided"), "chunk_tokens": st.integers(2, 20)}),
+)
+MIGRATIONS = st.one_of(
+    st.just({"use": "stay"}),
+    st.fixed_dictionaries(
+        {"use": st.just("balance"), "max_gap_calls": st.integers(1, 3), "transfers_kv": st.booleans()}
+    ),
+    st.fixed_dictionaries(
+        {"use": st.just("repack"), "below_calls": st.integers(2, 9), "every_seconds": st.sampled_from([0.0, 0.3])}
+    ),
+)
+ALLOCATIONS = st.one_of(
+    st.just({"use": "uniform"}),
+    st.fixed_dictionaries(
+        {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
+    ),
+    st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -285,10 +405,17 @@ PARTS = st.fixed_dictionaries(
         "batching": BATCHINGS,
         "update": UPDATES,
         "leftovers": LEFTOVERS,
-        "dispatch": st.sampled_from(["least-in-flight", "round-robin", "sticky", "group-affinity"]).map(
+        "dispatch": st.sampled_from(["least-in-flight", "round-robin", "sticky", "group-affinity", "fill-empty"]).map(
             lambda name: {"use": name}
-        ),
+        )
+        | st.sampled_from(["least-tokens", "power-of-two", "prefix-aware", "consistent-hash"]).map(
+            lambda name: {"use": name}
+        )
+        | st.just({"use": "tail-split", "tail_tokens": 30}),
         "placement": st.sampled_from([COLOCATED, {"use": "disaggregated"}]),
+        "ordering": ORDERINGS,
+        "migration": MIGRATIONS,
+        "allocation": ALLOCATIONS,
     }
 )
 TOOLS = {"count": {"law": "uniform", "low_tokens": 1, "high_tokens": 3}, "tool_latency_seconds": 0.2}
@@ -307,6 +434,7 @@ def test_a_composition_that_is_not_refused_runs_to_its_end(
 ) -> None:
     changes: dict[str, Any] = {"seed": seed, "workload__group_size": members, "run__steps": 6}
     changes["trainer__fixed_seconds_per_step"] = overhead
+    changes |= RANKS
     if agents:
         changes["workload__turns"] = {**TOOLS, "tool_output_tokens": 5}
         changes["workload__reward"] = {"latency_seconds": 0.3}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -23,8 +26,9 @@ from rlsim.core.events import (
     ToolReturned,
     Trained,
 )
-from rlsim.core.view import Shape
+from rlsim.core.view import Sample, Shape, View
 from rlsim.policies.policy import Policy
+from rlsim.policies.protocols import Batch
 from rlsim.policies.registry import make_part
 
 PROMPT_TOKENS = 7
@@ -38,29 +42,115 @@ ADMISSIONS: list[dict[str, Any]] = [
     {"use": "fixed-pool", "partial_rollout_pool_size": 5},
     {"use": "free-running", "llm_max_rollouts": 2},
     {"use": "free-running", "llm_max_rollouts": 2, "max_lag_samples": 2},
+    {"use": "lead-gate", "max_inflight": 5},
+    {"use": "one-for-one", "async_steps": 1},
+    {"use": "engine-queue", "concurrency_per_engine": 2},
+    {"use": "bounded-buffer", "max_concurrent_samples": 5},
+    {"use": "bounded-buffer", "max_concurrent_samples": 7, "granularity": "group", "capacity_factor": 1.0},
+    {"use": "refill-empty", "replica_batch": 4},
 ]
 BATCHINGS: list[dict[str, Any]] = [
     {"use": "complete-groups"},
     {"use": "complete-groups", "order": "oldest"},
     {"use": "exact-target"},
     {"use": "micro-batch-stream"},
+    {"use": "micro-batch-stream", "takes_all": True},
+    {"use": f"{__name__}:Updates"},
 ]
 UPDATES: list[dict[str, Any]] = [
-    {"use": "publish", "mode": mode, "every_steps": steps} for mode in ("drain", "abort", "keep") for steps in (1, 2)
+    *(
+        {"use": "publish", "mode": mode, "every_steps": steps}
+        for mode in ("drain", "abort", "keep", "pull")
+        for steps in (1, 2)
+    ),
+    {"use": "deferred", "max_steps_behind": 2},
 ]
 LEFTOVERS: list[dict[str, Any]] = [
     {"use": "keep-all"},
     *(
-        {"use": "end-round", "keeps_unfinished": unfinished, "keeps_surplus": surplus}
+        {"use": "end-round", "keeps_unfinished": unfinished, "keeps_surplus": surplus, "recycles": recycles}
         for unfinished in (False, True)
         for surplus in (False, True)
+        for recycles in (False, True)
     ),
-    {"use": "drop-old", "max_age_versions": 0, "buffer_groups": 2},
+    {"use": "drop-old", "max_age_versions": 0, "buffer_groups": 2, "recycles": True},
+    {"use": "drop-old", "max_open_age_versions": 0},
+    {"use": "drop-old", "max_open_age_versions": 0, "recycles": True},
+    {"use": "off-policy-steps", "max_steps": 0, "in_flight": True, "lead_batches": 1},
 ]
 DISPATCHES: list[dict[str, Any]] = [
-    {"use": name} for name in ("least-in-flight", "round-robin", "sticky", "group-affinity")
+    *({"use": name} for name in ("least-in-flight", "round-robin", "sticky", "group-affinity")),
+    {"use": "fill-empty", "replica_batch": 4},
+]
+ORDERINGS: list[dict[str, Any]] = [
+    {"use": "fcfs"},
+    {"use": f"{__name__}:Chunks", "shares_kv": False},
+    {"use": f"{__name__}:Chunks", "shares_kv": True},
+]
+MIGRATIONS: list[dict[str, Any]] = [
+    {"use": "stay"},
+    {"use": f"{__name__}:Restless", "transfers_kv": False},
+    {"use": f"{__name__}:Restless", "transfers_kv": True},
+]
+ALLOCATIONS: list[dict[str, Any]] = [
+    {"use": "uniform", "redundancy": redundancy, "aborts_surplus": aborts}
+    for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
 ]
 PLACEMENTS: list[dict[str, Any]] = [{"use": "colocated"}, {"use": "disaggregated"}]
+
+CHUNK_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """A step in parts of one group, each with an optimizer update of its own."""
+
+    def start(self, shape: Shape) -> _Updating:
+        return _Updating()
+
+
+class _Updating:
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def select(self, view: View) -> Batch | None:
+        if not view.ready:
+            return None
+        self._taken = (self._taken + 1) % view.shape.prompts_per_step
+        return Batch((next(iter(view.ready)),), last=not self._taken, updates=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Calls of a few tokens, ranked by what the sample has made."""
+
+    shares_kv: bool
+    oracle: ClassVar[bool] = False
+    ranks: ClassVar[bool] = True
+
+    def start(self, shape: Shape) -> Chunks:
+        return self
+
+    def priority(self, view: View, sample: Sample) -> int:
+        return sample.response_tokens
+
+    def chunk_tokens(self, view: View, sample: Sample) -> int:
+        return CHUNK_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Restless:
+    """Moves every third sample that generates, whether or not it is being cut already."""
+
+    transfers_kv: bool
+
+    def start(self, shape: Shape) -> Restless:
+        return self
+
+    def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
+        chosen = [sample for sample in view.generating_samples.values() if not (sample.sample + view.version) % 3]
+        return [(sample, (sample.replica + 1) % view.shape.replicas) for sample in chosen]
+
 
 SHAPE = Shape(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8)
 
@@ -89,16 +179,23 @@ class ScriptedWorld(RuleBasedStateMachine):
         leftovers=st.sampled_from(LEFTOVERS),
         dispatch=st.sampled_from(DISPATCHES),
         placement=st.sampled_from(PLACEMENTS),
+        ordering=st.sampled_from(ORDERINGS),
+        migration=st.sampled_from(MIGRATIONS),
+        allocation=st.sampled_from(ALLOCATIONS),
         scores=st.booleans(),
     )
     def start(self, scores: bool, **specs: dict[str, Any]) -> None:
         self.specs, self.scores = specs, scores
+        self.launched = SHAPE.group_size + specs["allocation"]["redundancy"]
+        self.attempts: set[tuple[int, int, int]] = set()
         self.controller = fresh(specs, scores)
         self.calls: dict[int, Submit] = {}
+        self.versions: dict[int, int] = {}
         self.tools: set[int] = set()
         self.scoring: set[int] = set()
         self.trainer: list[Train | Sync | SetRole] = []
-        self.abort: Abort | None = None
+        self.aborts: list[list[Submit]] = []
+        """Calls that each abort under way is about; a later call of the same sample is not meant."""
         self.asleep = False
         self.version = 0
         self.tallies: dict[int, Tally] = {}
@@ -112,20 +209,35 @@ class ScriptedWorld(RuleBasedStateMachine):
     @rule(data=st.data(), tokens=st.integers(0, 4), tool=st.booleans())
     def a_call_ends(self, data: st.DataObject, tokens: int, tool: bool) -> None:
         call = self.calls.pop(data.draw(st.sampled_from(sorted(self.calls))))
+        tokens = min(tokens, call.max_tokens or tokens)
         tally = self.made(call, tokens)
         tally.turn_made = 0
         tally.ended = not (tool or self.scores)
-        self.tell(Finished(call.sample, call.replica, tokens, self.segments(tokens), "tool" if tool else "stop", 0))
+        self.tell(
+            Finished(call.sample, call.replica, tokens, self.segments(call, tokens), "tool" if tool else "stop", 0)
+        )
 
-    @precondition(lambda self: self.abort is not None)
-    @rule(tokens=st.integers(0, 4))
-    def the_abort_answers(self, tokens: int) -> None:
-        assert self.abort is not None
-        cut = [self.calls.pop(sample) for sample in self.abort.samples if sample in self.calls]
-        self.abort = None
-        for call in cut:
-            self.made(call, tokens).turn_made += tokens
-        self.tell(Aborted(tuple(Cut(call.sample, call.replica, tokens, self.segments(tokens)) for call in cut)))
+    @precondition(lambda self: not self.asleep and any(call.max_tokens for call in self.calls.values()))
+    @rule(data=st.data())
+    def a_call_ends_with_its_chunk(self, data: st.DataObject) -> None:
+        call = self.calls.pop(data.draw(st.sampled_from(sorted(self.calls))))
+        self.made(call, call.max_tokens).turn_made += call.max_tokens
+        self.tell(
+            Finished(call.sample, call.replica, call.max_tokens, self.segments(call, call.max_tokens), "chunk", 0)
+        )
+
+    @precondition(lambda self: self.aborts)
+    @rule(data=st.data(), tokens=st.integers(0, 4))
+    def an_abort_answers(self, data: st.DataObject, tokens: int) -> None:
+        asked = self.aborts.pop(data.draw(st.integers(0, len(self.aborts) - 1)))
+        cuts = []
+        for call in asked:
+            if self.calls.get(call.sample) is call:
+                del self.calls[call.sample]
+                made = min(tokens, call.max_tokens or tokens)
+                self.made(call, made).turn_made += made
+                cuts.append(Cut(call.sample, call.replica, made, self.segments(call, made)))
+        self.tell(Aborted(tuple(cuts)))
 
     @precondition(lambda self: self.tools)
     @rule(data=st.data(), tokens=st.integers(0, 4))
@@ -163,7 +275,7 @@ class ScriptedWorld(RuleBasedStateMachine):
         """These parts do not go together (checked elsewhere); the books hold all the same."""
 
     def can_answer(self) -> bool:
-        owed = (self.calls and not self.asleep, self.tools, self.scoring, self.trainer, self.abort)
+        owed = (self.calls and not self.asleep, self.tools, self.scoring, self.trainer, self.aborts)
         return any(bool(one) for one in owed)
 
     def made(self, call: Submit, tokens: int) -> Tally:
@@ -172,13 +284,15 @@ class ScriptedWorld(RuleBasedStateMachine):
         tally.response += tokens
         return tally
 
-    def segments(self, tokens: int) -> tuple[tuple[int, int], ...]:
-        return ((self.version, tokens),) if tokens else ()
+    def segments(self, call: Submit, tokens: int) -> tuple[tuple[int, int], ...]:
+        pulled = self.specs["update"].get("mode") == "pull"
+        return ((self.versions[call.sample] if pulled else self.version, tokens),) if tokens else ()
 
     # -- commands ---------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
         now = len(self.record)
+        waiting, known = list(self.controller.view.recycled), len(self.attempts)
         commands = self.controller.handle(now, event)
         self.record.append((now, event, commands))
         for command in commands:
@@ -192,15 +306,25 @@ class ScriptedWorld(RuleBasedStateMachine):
                     assert sample not in self.calls.keys() | self.tools | self.scoring
                     self.scoring.add(sample)
                 case Abort(samples=samples):
-                    assert self.abort is None or not self.calls.keys() & set(self.abort.samples)
-                    assert set(samples) == set(self.calls)
-                    self.abort = command
+                    asked = [self.calls[sample] for sample in samples]
+                    assert not any(call is other for call in asked for other in self.cut())
+                    self.aborts.append(asked)
                 case Train() | Sync() | SetRole():
                     assert not self.trainer
                     self.trainer.append(command)
                     if isinstance(command, Sync) and command.mode == "drain":
                         assert not self.calls
                         assert not self.tools
+        self.redrawn_in_order(waiting, [made for made in commands if isinstance(made, Submit)], known)
+
+    def redrawn_in_order(self, waiting: list[tuple[int, int]], calls: list[Submit], known: int) -> None:
+        """Prompts given back are drawn again in the order in which they were."""
+        if len(self.attempts) == known:
+            return
+        again = [(c.draw, c.recycle) for c in calls if c.recycle and not c.member and not c.turn and not c.made_tokens]
+        left = waiting[len(again) :]
+        assert [one for one in again if one in waiting] == waiting[: len(again)]
+        assert list(self.controller.view.recycled)[: len(left)] == left
 
     def submitted(self, call: Submit) -> None:
         assert call.sample not in self.calls.keys() | self.tools | self.scoring
@@ -209,7 +333,16 @@ class ScriptedWorld(RuleBasedStateMachine):
         assert not tally.ended
         assert (call.turn, call.made_tokens) == (tally.turn, tally.turn_made)
         assert call.context_tokens == PROMPT_TOKENS + tally.response + tally.tool
+        assert call.made_tokens or not call.kv_from_pool
+        if call.turn == call.made_tokens == tally.response == tally.tool == 0 and call.sample not in self.versions:
+            assert (call.draw, call.recycle, call.member) not in self.attempts
+            self.attempts.add((call.draw, call.recycle, call.member))
         self.calls[call.sample] = call
+        self.versions[call.sample] = self.version
+
+    def cut(self) -> list[Submit]:
+        """Calls under way that an abort is about."""
+        return [call for asked in self.aborts for call in asked if self.calls.get(call.sample) is call]
 
     # -- what holds after every event -------------------------------------------------------------------
 
@@ -228,18 +361,43 @@ class ScriptedWorld(RuleBasedStateMachine):
 
     @invariant()
     def open_groups_are_those_begun_and_neither_complete_nor_dropped(self) -> None:
-        view, size = self.controller.view, SHAPE.group_size
-        ended = {sample for sample, tally in self.tallies.items() if tally.ended}
+        view, size = self.controller.view, self.launched
+        ended = Counter(sample // size for sample, tally in self.tallies.items() if tally.ended)
         begun = {sample // size for sample in self.tallies}
-        complete = {group for group in begun if all(group * size + member in ended for member in range(size))}
-        given_up = {sample // size for sample in self.controller.fates}
-        assert view.open_groups == len(begun - complete - given_up)
+        complete = {group for group, count in ended.items() if count >= SHAPE.group_size}
+        doomed = {sample.sample for sample in self.controller.samples.values() if sample.doomed}
+        given_up = {sample // size for sample in self.controller.fates.keys() | doomed}
+        assert set(view.open) == begun - complete - given_up
         assert view.started_groups == len(begun)
 
     @invariant()
+    def a_complete_group_has_the_members_that_it_needs(self) -> None:
+        for group in self.controller.view.ready.values():
+            assert len(group.members) == SHAPE.group_size
+            assert all(self.tallies[sample.sample].ended and not sample.doomed for sample in group.members)
+
+    @invariant()
+    def a_round_that_is_cleared_cuts_every_call(self) -> None:
+        if self.controller.view.trainer == "clearing":
+            assert {call.sample for call in self.cut()} == self.calls.keys()
+
+    @invariant()
+    def prompts_are_given_back_once_for_each_group_given_up(self) -> None:
+        view = self.controller.view
+        recycled = sum(self.last_attempts().values()) + len(view.recycled)
+        assert recycled == (view.dropped_groups if self.specs["leftovers"].get("recycles") else 0)
+
+    def last_attempts(self) -> dict[int, int]:
+        """How often each prompt was given back, by draw."""
+        last: dict[int, int] = {}
+        for draw, recycle, _ in self.attempts:
+            last[draw] = max(recycle, last.get(draw, 0))
+        return last
+
+    @invariant()
     def no_sample_is_in_two_places(self) -> None:
-        view, size = self.controller.view, SHAPE.group_size
-        ready = [group * size + member for group in view.ready for member in range(size)]
+        view = self.controller.view
+        ready = [sample.sample for group in view.ready.values() for sample in group.members]
         places = [*self.calls, *self.tools, *self.scoring, *view.parked, *ready, *self.controller.fates]
         assert len(places) == len(set(places))
         assert not self.controller.samples.keys() & self.controller.fates.keys()

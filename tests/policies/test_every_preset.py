@@ -15,13 +15,13 @@ from policy_runs import (
 )
 
 from rlsim.build import plan
-from rlsim.core.commands import CallTool, Submit, Sync
+from rlsim.core.commands import Abort, CallTool, Submit, Sync
 from rlsim.core.events import Aborted, Started, ToolReturned
 from rlsim.presets import load_preset, preset_names
 from rlsim.sim.run import make_controller, simulate
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
-COLOCATED = ("sync-colocated", "nemo-rl-sync", "slime-april", "copris")
+COLOCATED = [name for name in POLICIES if load_preset(name).parts["placement"]["use"] == "colocated"]
 
 
 def test_every_preset_is_held_to_its_published_semantics() -> None:
@@ -37,7 +37,7 @@ def test_each_command_has_one_reply_and_no_reply_comes_unasked(preset: str) -> N
         owed.take(row.event)
         for command in row.commands:
             owed.ask(command)
-            assert all(count == 1 for count in owed.due.values())
+            assert all(count == 1 for key, count in owed.due.items() if key is not Abort)
     asked = sum(len(row.commands) for row in log.decisions)
     cuts = sum(len(row.event.cuts) for row in log.decisions if isinstance(row.event, Aborted))
     assert asked == replies + cuts + len(owed.due)
@@ -64,14 +64,19 @@ def test_a_fresh_controller_gives_the_same_commands_for_the_recorded_events(pres
 
 @EVERY
 def test_a_step_trains_on_whole_groups_and_never_twice_on_a_sample(preset: str) -> None:
+    size = 1 if preset == "sao" else 2
     trained = [sample for batch in batches(run_of(preset, **AGENTS)) for sample in batch]
-    assert len(trained) == len(set(trained)) == 5 * 3 * 2
-    assert {sample ^ 1 for sample in trained} == set(trained)
+    assert len(trained) == len(set(trained)) == 5 * 3 * size
+    assert {sample ^ (size - 1) for sample in trained} == set(trained)
 
 
-@pytest.mark.parametrize(
-    "preset", [name for name in POLICIES if name not in ("areal", "pipelinerl")], ids=lambda name: name
-)
+def drains(preset: str) -> bool:
+    """Whether the update part waits for calls under way."""
+    update = load_preset(preset).filled(POLICIES[preset], "policy")["update"]
+    return str(update.get("mode", "drain")) == "drain"
+
+
+@pytest.mark.parametrize("preset", [name for name in POLICIES if drains(name)])
 def test_drain_publishes_only_when_nothing_is_in_flight_and_no_tool_is_running(preset: str) -> None:
     tools: set[int] = set()
     seen = 0
@@ -82,7 +87,7 @@ def test_drain_publishes_only_when_nothing_is_in_flight_and_no_tool_is_running(p
         if any(isinstance(made, Sync) for made in moment.commands):
             assert not moment.calls | tools
             seen += 1
-    assert seen == 5
+    assert seen == (5 if preset != "asyncflow" else 2)
 
 
 @pytest.mark.parametrize("preset", COLOCATED)

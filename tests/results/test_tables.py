@@ -118,3 +118,12 @@ def test_calls_that_did_not_end_are_still_under_way(preset: str) -> None:
     under_way = len(history.call_starts) - len(history.call_ends)
     assert sum(history.running.values()) == under_way
     assert under_way == sum(row.fate == "in_flight" for row in run.log.final)
+
+
+def test_a_sample_that_waited_without_a_token_and_resumes_as_the_run_ends_has_a_row() -> None:
+    crowded = small_run("copris", 0, ("rollout.max_num_seqs=2", "policy.partial_rollout_pool_size=40"))
+    last = {command.sample for command in crowded.log.decisions[-1].commands if isinstance(command, Submit)}
+    samples = tables(crowded)["samples"].set_index("sample")
+    waited = samples.loc[[sample for sample in last if sample in samples.index]].query("response_tokens == 0")
+    assert len(waited) > 0
+    assert set(waited.fate) == {"buffered"}

@@ -23,6 +23,18 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"in_flight_weight_updates": True},
         {"in_flight_weight_updates": True, "recompute_kv_cache_after_weight_updates": True},
     ],
+    "rollpacker": [{"eta_p": 2.0, "eta_r": 2.0}],
+    "seer": [{"chunk_tokens": 20, "max_response_tokens": 90}],
+    "tailsieve": [{"tail_tokens": 50, "predictor": "oracle"}],
+    "prime-rl": [{"max_off_policy_steps": 0, "max_inflight": 9}],
+    "miles-fully-async": [
+        {"max_weight_staleness": 0, "async_unused_samples_handler": "retry"},
+        {"rollout_submission_granularity": "group", "async_max_concurrent_samples": 9},
+    ],
+    "open-instruct-async": [{"async_steps": 2, "max_result_age_steps": 0}],
+    "slime-fully-async": [{"sglang_server_concurrency": 3}],
+    "laminar": [{"replica_batch": 3}],
+    "asyncflow": [{"staleness_threshold": 3}],
     "pipelinerl": [{"llm_max_rollouts": 12}, {"llm_max_rollouts": 14, "ring_buffer_groups": 4}],
     "slime-april": [
         {"over_sampling_batch_size": 6},
@@ -46,6 +58,8 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     preset = draw(st.sampled_from(preset_names()))
     parameters = draw(st.sampled_from([{}, *PARAMETERS.get(preset, [])]))
     ranks, replicas = draw(st.sampled_from([(1, 1), (1, 3), (2, 1), (2, 2)]))
+    if preset == "tailsieve":
+        replicas = max(2, replicas)
     gpus = ranks * replicas
     changes: dict[str, Any] = {
         "seed": draw(st.integers(0, 10_000)),
@@ -54,6 +68,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         "rollout.gpus": gpus,
         "rollout.data_parallel": ranks,
         "rollout.max_num_seqs": draw(st.sampled_from([2, 5, 64])),
+        "rollout.scheduling_policy": "priority" if preset == "seer" else "fcfs",
         "rollout.max_num_batched_tokens": draw(st.sampled_from([64, 8192])),
         "rollout.enable_prefix_caching": draw(st.booleans()),
         "rollout.kv_while_waiting": draw(st.sampled_from(["keep", "drop", "offload"])),
@@ -69,6 +84,10 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         "workload.drift": draw(st.sampled_from([{}, {"growth_per_version": 0.2, "max_factor": 3.0}])),
         "run.steps": draw(st.integers(1, 5)),
     }
+    if preset.startswith("verl-fully-async"):
+        changes["workload.prompts_per_step"] = 4
+    if preset == "sao":
+        changes["workload.group_size"] = 1
     if draw(st.booleans()):
         changes |= {f"rollout.{key}": value for key, value in FINE_KV.items()}
     if draw(st.integers(0, 4)) == 0:

@@ -56,6 +56,8 @@ class FreeRunning:
     max_lag_samples: int | None = None
     steps_per_version: int = 1
     """Training steps between publications: a version makes room for as many batches."""
+    samples_per_version: int | None = None
+    """Samples trained on between publications, rounded up to whole steps; None to count steps."""
 
     def start(self, shape: Shape) -> Seats | LaggedSeats:
         """Refuse numbers that admit nothing."""
@@ -66,4 +68,10 @@ class FreeRunning:
             return Seats(seats)
         at_least("max_lag_samples", self.max_lag_samples, 0)
         ahead = -(-self.max_lag_samples // shape.group_size)
-        return LaggedSeats(seats, ahead, self.steps_per_version * shape.prompts_per_step)
+        return LaggedSeats(seats, ahead, self._steps(shape) * shape.prompts_per_step)
+
+    def _steps(self, shape: Shape) -> int:
+        if self.samples_per_version is None:
+            return self.steps_per_version
+        at_least("samples_per_version", self.samples_per_version, 1)
+        return -(-self.samples_per_version // (shape.prompts_per_step * shape.group_size))

@@ -16,11 +16,16 @@ class CompleteGroups:
     """Start when ``prompts_per_step`` groups are complete, on the first finished or the oldest admitted ones."""
 
     order: Literal["first_finished", "oldest"] = "first_finished"
+    updates: int | None = None
+    """Optimizer updates made on a batch; None for the trainer's ``updates_per_step``."""
 
     def start(self, shape: Shape) -> CompleteGroups:
         """Refuse an unknown order."""
         if self.order not in ("first_finished", "oldest"):
             raise ParameterError("order", self.order, "first_finished, oldest")
+        samples = shape.prompts_per_step * shape.group_size
+        if self.updates is not None and not 1 <= self.updates <= samples:
+            raise ParameterError("updates", self.updates, f"1 to {samples}, the samples of a step")
         return self
 
     def select(self, view: View) -> Batch | None:
@@ -29,5 +34,5 @@ class CompleteGroups:
         if len(view.ready) < size:
             return None
         if self.order == "oldest":
-            return Batch(tuple(sorted(view.ready)[:size]))
-        return Batch(tuple(sorted(islice(view.ready, size))))
+            return Batch(tuple(sorted(view.ready)[:size]), updates=self.updates)
+        return Batch(tuple(sorted(islice(view.ready, size))), updates=self.updates)

@@ -14,6 +14,7 @@ class Fcfs:
 
     shares_kv: ClassVar[bool] = False
     oracle: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
 
     def start(self, shape: Shape) -> Fcfs:
         """Nothing to check."""

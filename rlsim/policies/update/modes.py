@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlsim.core.commands import UpdateMode
 from rlsim.core.view import Shape, View
@@ -11,10 +11,12 @@ from rlsim.policies.bounds import at_least
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish every ``every_steps`` training steps in one of the modes."""
+    """Publish every ``every_steps`` training steps in one of the modes, or after so many samples."""
 
     mode: UpdateMode
     every_steps: int = 1
+    every_samples: int | None = None
+    """Samples trained on, rounded up to whole steps; None to count steps."""
     resume_seconds: float = 0.0
     """Polling or retry interval of the clients of cut calls."""
 
@@ -22,7 +24,10 @@ class Publish:
         """Refuse a negative interval."""
         at_least("every_steps", self.every_steps, 1)
         at_least("resume_seconds", self.resume_seconds, 0)
-        return self
+        if self.every_samples is None:
+            return self
+        at_least("every_samples", self.every_samples, 1)
+        return replace(self, every_steps=-(-self.every_samples // (shape.prompts_per_step * shape.group_size)))
 
     def due(self, view: View) -> bool:
         """Every so many steps."""

@@ -1,0 +1,117 @@
+"""What a configuration file does not say and a scenario needs: an assumption, with its reason, never in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+MEAN_SHARE = 0.3
+"""Mean response length as a share of its cap: an assumption, to be replaced by the mean of a log."""
+PROMPT_SHARE = 0.25
+SIGMA = 0.8
+LONGEST_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A value that no key gave."""
+
+    path: str
+    value: Any
+    reason: str
+
+
+_PROMPT, _RESPONSE, _LIMIT = "workload.prompt_tokens", "workload.response_tokens", "rollout.max_model_len"
+
+_FIXED: tuple[tuple[str, Any, str], ...] = (
+    ("cluster.device", "H100-SXM", "no key names the GPU"),
+    ("trainer.gpus", 8, "no key gives the number"),
+    ("rollout.gpus", 8, "no key gives the number"),
+    ("rollout.step_time.source", "roofline", "an estimate; a measured profile is better"),
+    ("trainer.mfu", 0.4, "no key gives it; calibrate on a log"),
+    ("workload.prompts_per_step", 128, "no key gives the number"),
+    ("workload.group_size", 8, "no key gives the number"),
+    ("run.steps", 8, "of the simulation, not of the training run"),
+    ("run.warmup_steps", 2, "left out of every mean"),
+)
+SENSITIVITY_REASON = "a configuration gives the cap alone"
+
+
+def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
+    """Fill in what is missing in ``flat`` (values by scenario key); what was assumed, in order."""
+    made: list[Assumed] = []
+
+    def put(path: str, value: Any, reason: str) -> None:
+        if path not in flat:
+            flat[path] = value
+            made.append(Assumed(path, value, reason))
+
+    if "rollout.gpus" not in flat and "trainer.gpus" in flat:
+        put("rollout.gpus", flat["trainer.gpus"], "as the trainer's")
+    for path, value, reason in _FIXED:
+        put(path, value, reason)
+    _lengths(flat, put, made)
+    together = max if shares_gpus else lambda *sizes: sum(sizes)
+    flat.setdefault("cluster.gpus", _sum(together, flat))
+    made += _fitted(flat)
+    return made
+
+
+def _sum(together: Callable[..., Any], flat: dict[str, Any]) -> Any:
+    sizes = [flat["trainer.gpus"], flat["rollout.gpus"]]
+    return together(*sizes) if all(isinstance(size, int) for size in sizes) else sizes[0]
+
+
+def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None], made: list[Assumed]) -> None:
+    """Laws of lengths from their caps, which are all that a configuration has."""
+    limit = flat.get(_LIMIT)
+    put(f"{_PROMPT}.cap_tokens", max(1, (limit or LONGEST_TOKENS) // 8), "no key caps the prompt")
+    prompt = flat[f"{_PROMPT}.cap_tokens"]
+    if isinstance(limit, int) and isinstance(prompt, int):
+        put(f"{_RESPONSE}.cap_tokens", max(1, limit - prompt), "what the engine's limit leaves")
+    put(f"{_RESPONSE}.cap_tokens", LONGEST_TOKENS, "no key caps the response")
+    made += _shortened(flat)
+    prompt, response = flat[f"{_PROMPT}.cap_tokens"], flat[f"{_RESPONSE}.cap_tokens"]
+    put(f"{_PROMPT}.law", "constant", "only the cap is known")
+    put(f"{_PROMPT}.tokens", _share(prompt, PROMPT_SHARE), f"{PROMPT_SHARE:g} of the cap")
+    put(f"{_RESPONSE}.law", "lognormal", "only the cap is known")
+    put(f"{_RESPONSE}.mean_tokens", _share(response, MEAN_SHARE), f"{MEAN_SHARE:g} of the cap; take it from a log")
+    put(f"{_RESPONSE}.sigma", SIGMA, "spread of the logarithm; take it from a log")
+    flat["sensitivity"] = [
+        {"key": f"{_RESPONSE}.mean_tokens", "values": _shares(response), "reason": SENSITIVITY_REASON},
+        {"key": f"{_RESPONSE}.sigma", "values": [0.5, 1.1], "reason": SENSITIVITY_REASON},
+    ]
+
+
+def _share(cap: Any, share: float) -> Any:
+    return max(1, round(cap * share)) if isinstance(cap, int) else cap
+
+
+def _shares(cap: Any) -> list[Any]:
+    return [_share(cap, MEAN_SHARE / 2), _share(cap, min(1.0, MEAN_SHARE * 2))]
+
+
+def _shortened(flat: dict[str, Any]) -> list[Assumed]:
+    """Caps that do not fit into the engine together: it cuts there."""
+    limit, prompt, response = flat.get(_LIMIT), flat[f"{_PROMPT}.cap_tokens"], flat[f"{_RESPONSE}.cap_tokens"]
+    if not all(isinstance(size, int) for size in (limit, prompt, response)):
+        return []
+    room = cast("int", limit)
+    if prompt + response <= room or room < 2:
+        return []
+    if prompt >= room // 2:
+        prompt = min(prompt, max(1, room // 4))
+    fitted = {f"{_PROMPT}.cap_tokens": prompt, f"{_RESPONSE}.cap_tokens": min(response, room - prompt)}
+    changed = {path: value for path, value in fitted.items() if flat[path] != value}
+    flat.update(changed)
+    return [Assumed(path, value, f"the engine's {room} tokens hold both") for path, value in changed.items()]
+
+
+def _fitted(flat: dict[str, Any]) -> list[Assumed]:
+    """The engine's own limits that must agree with those that a configuration gives."""
+    seats, budget = flat.get("rollout.max_num_seqs"), flat.get("rollout.max_num_batched_tokens")
+    if budget is None and isinstance(seats, int) and seats > 8192:
+        flat["rollout.max_num_batched_tokens"] = seats
+        return [Assumed("rollout.max_num_batched_tokens", seats, "at least the sequences of a step")]
+    return []

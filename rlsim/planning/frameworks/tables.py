@@ -1,0 +1,22 @@
+"""The frameworks whose files are understood, by name."""
+
+from __future__ import annotations
+
+from rlsim.core.errors import unknown
+from rlsim.planning.frameworks.areal import AREAL
+from rlsim.planning.frameworks.mapping import Framework
+from rlsim.planning.frameworks.nemo_rl import NEMO_RL
+from rlsim.planning.frameworks.prime_rl import PRIME_RL
+from rlsim.planning.frameworks.roll import ROLL
+from rlsim.planning.frameworks.slime import SLIME
+from rlsim.planning.frameworks.trl import TRL
+from rlsim.planning.frameworks.verl import VERL
+
+FRAMEWORKS = {one.name: one for one in (VERL, AREAL, SLIME, NEMO_RL, PRIME_RL, TRL, ROLL)}
+
+
+def framework(name: str, path: str) -> Framework:
+    """The framework of that name; an unknown one is refused at ``path`` with the nearest spelling."""
+    if name not in FRAMEWORKS:
+        raise unknown(path, name, FRAMEWORKS)
+    return FRAMEWORKS[name]

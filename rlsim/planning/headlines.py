@@ -1,0 +1,238 @@
+"""Published speed-ups, looked for over the conditions that their sources leave open.
+
+A scenario with a ``headline`` names two arms and a list of conditions. Under each the arms run on the same luck; the
+claim is *bracketed* when the simulated ratios reach both below and above it, and *overlaps* when they meet a part of
+it. What is assumed of the conditions is printed with the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import StringIO
+from typing import Any
+
+from rlsim import __version__
+from rlsim.build import plan
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.planning.replicate import Outcome, Task, perform_all
+from rlsim.results.metrics import Metrics
+from rlsim.results.statistics import Estimate, paired_ratio
+from rlsim.scenario.schema import Headline, Point, Scenario
+from rlsim.scenario.source import Document
+
+WIDTH = 118
+"""Columns of the printed table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The ratio under one set of conditions."""
+
+    label: str
+    ratio: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """What a headline claims and what was found."""
+
+    headline: Headline
+    found: tuple[Found, ...]
+
+    @property
+    def lowest(self) -> Found:
+        """Where the ratio is smallest."""
+        return min(self.found, key=lambda found: found.ratio.mean)
+
+    @property
+    def highest(self) -> Found:
+        """Where the ratio is largest."""
+        return max(self.found, key=lambda found: found.ratio.mean)
+
+    @property
+    def verdict(self) -> str:
+        """Where the claim lies in the means that were found."""
+        claimed_low, claimed_high = self.headline.ratios
+        low, high = self.lowest.ratio.mean, self.highest.ratio.mean
+        if low <= claimed_low and claimed_high <= high:
+            return "bracketed"
+        if high < claimed_low:
+            return f"not reached: {high / claimed_low - 1:+.0%} at best"
+        if low > claimed_high:
+            return f"exceeded everywhere: {low / claimed_high - 1:+.0%} at least"
+        return "overlaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The runs under one set of conditions, replication by replication."""
+
+    label: str
+    baseline: tuple[Task, ...]
+    improved: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """A headline and the runs that it asks for."""
+
+    headline: Headline
+    cases: tuple[Case, ...]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All runs, by condition, those of the baseline first."""
+        return [task for case in self.cases for task in (*case.baseline, *case.improved)]
+
+
+def hunt(document: Document) -> Hunt:
+    """What a scenario's headline asks for.
+
+    ``ParameterError`` when it has none, or one that names no arm or key of the scenario; ``PlanError`` for conditions
+    that cannot be run.
+    """
+    headline, scenarios = _headline(document)
+    arms = (headline.baseline, headline.improved)
+    cases = []
+    for point in headline.points:
+        name = f"{headline.system}, {point.label}"
+        baseline, improved = (_replications(name, conditioned(scenarios, arm, point)) for arm in arms)
+        cases.append(Case(point.label, baseline, improved))
+    return Hunt(headline, tuple(cases))
+
+
+def bracket(asked: Hunt, done: Callable[[Outcome], None] = lambda outcome: None, workers: int | None = None) -> Bracket:
+    """Run both arms under every set of conditions, ``done`` being told of each run."""
+    outcomes = iter(perform_all(asked.tasks, done, workers))
+    found = []
+    for case in asked.cases:
+        base = [next(outcomes) for _ in case.baseline]
+        better = [next(outcomes) for _ in case.improved]
+        found.append(Found(case.label, ratio(asked.headline, base, better)))
+    return Bracket(asked.headline, tuple(found))
+
+
+def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: Point) -> Scenario:
+    """An arm under a point's settings; a setting of ``arms.NAME.key.path`` is for that arm alone."""
+    if arm not in scenarios:
+        raise unknown("headline", arm, scenarios)
+    where = f"headline.points.{point.label}"
+    tree: dict[str, Any] = scenarios[arm].model_dump(mode="json")
+    for key, value in point.settings.items():
+        path = key.split(".")
+        if path[0] == "arms":
+            if path[1] not in scenarios:
+                raise unknown(f"{where}.{key}", path[1], scenarios)
+            if path[1] != arm:
+                continue
+            path = path[2:]
+        _put(tree, path, value, f"{where}.{key}")
+    return _checked(tree, where)
+
+
+def ratio(headline: Headline, base: Sequence[Outcome], better: Sequence[Outcome]) -> Estimate:
+    """By which factor the improved arm is better, from paired replications; above 1 is better."""
+    if headline.measure == "step":
+        return paired_ratio([o.metrics.step_seconds for o in base], [o.metrics.step_seconds for o in better])
+    rate = _rollout_rate if headline.measure == "rollout" else _throughput
+    return paired_ratio([rate(o.metrics) for o in better], [rate(o.metrics) for o in base])
+
+
+def as_text(brackets: Sequence[Bracket]) -> str:
+    """A table of all systems, then by system what was claimed, found under which conditions, and assumed."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    titles = ("system", "claimed", "simulated, lowest to highest (95 %)", "verdict")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
+    for title in titles:
+        table.add_column(title)
+    for told in brackets:
+        found = f"{_shown(told.lowest.ratio)} to {_shown(told.highest.ratio)}"
+        table.add_row(told.headline.system, _claimed(told.headline), found, told.verdict)
+    out = StringIO()
+    console = Console(file=out, width=WIDTH, highlight=False)
+    console.print(table)
+    for line in (line for told in brackets for line in _detail(told)):
+        console.print(line, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def as_json(brackets: Sequence[Bracket]) -> str:
+    """The same for machines."""
+    systems = [
+        {
+            **told.headline.model_dump(mode="json", exclude={"points"}),
+            "points": [{"label": found.label, **asdict(found.ratio)} for found in told.found],
+            "verdict": told.verdict,
+        }
+        for told in brackets
+    ]
+    return json.dumps({"rlsim": __version__, "systems": systems}, indent=1) + "\n"
+
+
+def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
+    scenarios = {arm or "": found for arm, found in document.resolve_all().items()}
+    headline = next(iter(scenarios.values())).headline
+    if headline is None:
+        allowed = "a headline section: system, claim, ratios, arms and points"
+        raise ParameterError(f"{document.file}: headline", None, allowed)
+    return headline, scenarios
+
+
+def _replications(name: str, scenario: Scenario) -> tuple[Task, ...]:
+    plan(scenario)
+    return tuple(Task(name, scenario, replication) for replication in range(scenario.run.replications))
+
+
+def _put(tree: dict[str, Any], path: Sequence[str], value: object, where: str) -> None:
+    node: Any = tree
+    for place in path[:-1]:
+        node = node.get(place) if isinstance(node, dict) else None
+    if not isinstance(node, dict) or path[-1] not in node:
+        raise ParameterError(where, value, "a key path of this scenario, or arms.NAME. and a key path")
+    node[path[-1]] = value
+
+
+def _checked(tree: dict[str, Any], where: str) -> Scenario:
+    from pydantic import ValidationError
+
+    try:
+        return Scenario.model_validate(tree)
+    except ValidationError as refused:
+        first = refused.errors()[0]
+        path = ".".join(map(str, first["loc"]))
+        raise ParameterError(f"{where}: {path}", first["input"], first["msg"]) from refused
+
+
+def _rollout_rate(metrics: Metrics) -> float:
+    """Trained response tokens a second in which any replica works."""
+    return metrics.response_tokens_per_second * metrics.step_seconds / metrics.generation_seconds_per_step
+
+
+def _throughput(metrics: Metrics) -> float:
+    return metrics.response_tokens_per_second
+
+
+def _claimed(headline: Headline) -> str:
+    low, high = headline.ratios
+    return f"{low:.2f}x" if low == high else f"{low:.2f}x to {high:.2f}x"
+
+
+def _shown(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.mean:.2f}x"
+    return f"{found.mean:.2f}x ({found.low:.2f}-{found.high:.2f})"
+
+
+def _detail(told: Bracket) -> Iterator[str]:
+    headline = told.headline
+    yield ""
+    yield f"{headline.system}: {headline.claim} ({headline.source})."
+    for found in told.found:
+        yield f"  found {_shown(found.ratio)}: {found.label}"
+    for assumed in headline.assumed:
+        yield f"  assumed: {assumed}"

@@ -1,0 +1,211 @@
+"""Published speed-ups: what a verdict means, and that every shipped headline can be looked for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlsim.build import plan
+from rlsim.core.errors import ParameterError
+from rlsim.planning.headlines import Bracket, Found, as_json, as_text, bracket, conditioned, hunt, ratio
+from rlsim.planning.replicate import perform
+from rlsim.results.statistics import interval, paired_ratio
+from rlsim.scenario.schema import Headline, Point, Scenario
+from rlsim.scenario.source import Document, load
+
+FOLDER = Path(__file__).parents[2] / "scenarios" / "systems"
+FILES = sorted(FOLDER.glob("*.yaml"))
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text()
+
+STEP_SECONDS = 0.01
+CONSTANT = f"""
+name: one slot, one sample
+model: Qwen3-0.6B
+cluster: {{device: H100-SXM, gpus: 2}}
+rollout: {{gpus: 1, step_time: {{source: coefficients, base_seconds: {STEP_SECONDS}}}}}
+trainer: {{gpus: 1, mfu: 0.4}}
+workload: {{prompts_per_step: 1, group_size: 1, prompt_tokens: 1, response_tokens: 1000}}
+policy: {{preset: sync-disaggregated}}
+run: {{steps: 3, warmup_steps: 1, replications: 2}}
+headline:
+  system: Half
+  source: arithmetic
+  claim: half the tokens take half the time
+  ratios: [1.9, 2.0]
+  measure: MEASURE
+  baseline: whole
+  improved: half
+  assumed: [nothing]
+  points:
+    - {{label: as written}}
+    - {{label: three quarters, settings: {{arms.half.workload.response_tokens: {{law: constant, tokens: 750}}}}}}
+    - {{label: both quick, settings: {{rollout.step_time.base_seconds: 0.001}}}}
+arms:
+  whole: {{}}
+  half: {{workload: {{response_tokens: 500}}}}
+"""
+
+
+def claimed(low: float, high: float) -> Headline:
+    given: dict[str, Any] = {"system": "S", "source": "a paper", "claim": "faster", "ratios": (low, high)}
+    points = ({"label": "here"},)
+    return Headline(**given, measure="step", baseline="a", improved="b", assumed=("the rest",), points=points)
+
+
+def found(*ratios: float) -> tuple[Found, ...]:
+    return tuple(Found(f"point {number}", interval([ratio, ratio])) for number, ratio in enumerate(ratios))
+
+
+def small(directory: Path, measure: str = "step", changes: Mapping[str, str] = {}) -> Document:
+    text = CONSTANT.replace("MEASURE", measure)
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    path = directory / "headline.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def arms_of(document: Document) -> dict[str, Scenario]:
+    return {arm or "": scenario for arm, scenario in document.resolve_all().items()}
+
+
+def gpus_used(scenario: Scenario) -> int:
+    rollout, trainer = scenario.rollout.gpus, scenario.trainer.gpus
+    return rollout if plan(scenario).colocated else rollout + trainer
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ((1.0, 3.0), "bracketed"),
+        ((3.0, 1.2, 1.0), "bracketed"),
+        ((1.5, 2.0), "bracketed"),
+        ((1.0, 1.7), "overlaps"),
+        ((1.6, 1.8), "overlaps"),
+        ((1.6, 4.0), "overlaps"),
+        ((0.9, 1.2), "not reached: -20% at best"),
+        ((1.49,), "not reached: -1% at best"),
+        ((2.5, 3.0), "exceeded everywhere: +25% at least"),
+    ],
+)
+def test_a_verdict_says_where_the_claim_lies_in_what_was_found(ratios: tuple[float, ...], verdict: str) -> None:
+    assert Bracket(claimed(1.5, 2.0), found(*ratios)).verdict == verdict
+
+
+def test_a_claim_of_one_number_is_bracketed_from_both_sides_only() -> None:
+    assert Bracket(claimed(2.0, 2.0), found(1.9, 2.1)).verdict == "bracketed"
+    assert Bracket(claimed(2.0, 2.0), found(1.8, 1.9)).verdict == "not reached: -5% at best"
+
+
+def test_a_step_of_half_the_tokens_is_half_as_long(tmp_path: Path) -> None:
+    told = bracket(hunt(small(tmp_path)), workers=1)
+    whole, part, quick = (point.ratio.mean for point in told.found)
+    assert whole == pytest.approx(2, rel=0.02)
+    assert part == pytest.approx(4 / 3, rel=0.02)
+    assert 1 < quick < whole, "training and sync weigh more beside quick engines"
+
+
+@pytest.mark.parametrize("measure", ["throughput", "rollout"])
+def test_tokens_a_second_do_not_reward_shorter_responses(tmp_path: Path, measure: str) -> None:
+    told = bracket(hunt(small(tmp_path, measure)), workers=1)
+    assert told.found[0].ratio.mean == pytest.approx(1, rel=0.03)
+
+
+def test_runs_are_told_of_one_by_one_and_paired_by_replication(tmp_path: Path) -> None:
+    asked, told = hunt(small(tmp_path)), []
+    bracket(asked, told.append, workers=1)
+    assert [outcome.replication for outcome in told] == [task.replication for task in asked.tasks] == [0, 1] * 6
+
+
+def test_a_setting_of_an_arm_leaves_the_other_alone(tmp_path: Path) -> None:
+    document = small(tmp_path)
+    point = Point(label="p", settings={"arms.half.rollout.max_num_seqs": 3, "workload.group_size": 2})
+    whole, half = (conditioned(arms_of(document), arm, point) for arm in ("whole", "half"))
+    assert (whole.rollout.max_num_seqs, half.rollout.max_num_seqs) == (256, 3)
+    assert whole.workload.group_size == half.workload.group_size == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rollout.step_time.base_seconds: 0.001": "rollout.step_time.bases: 1"}, "both quick.rollout.step_time.bases"),
+        ({"rollout.step_time.base_seconds: 0.001": "rollout.gpus.more: 1"}, "both quick.rollout.gpus.more"),
+        ({"rollout.step_time.base_seconds: 0.001": "rollout.gpus: -1"}, "rollout.gpus"),
+        ({"arms.half.workload": "arms.halves.workload"}, "did you mean 'half'"),
+        ({"improved: half": "improved: haft"}, "did you mean 'half'"),
+    ],
+)
+def test_a_headline_that_names_what_is_not_there_is_refused(
+    tmp_path: Path, changes: Mapping[str, str], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        hunt(small(tmp_path, changes=changes))
+
+
+def test_a_scenario_without_a_headline_is_refused() -> None:
+    with pytest.raises(ParameterError, match="headline"):
+        hunt(load(FOLDER.parent / "quickstart.yaml"))
+
+
+def test_the_text_shows_the_claim_the_range_the_verdict_and_what_is_assumed() -> None:
+    text = as_text([Bracket(claimed(1.5, 2.0), (Found("here", paired_ratio([2, 3], [1, 2])), *found(1.0)))])
+    for part in (
+        "S ",
+        "1.50x to 2.00x",
+        "1.00x (1.00-1.00) to 1.73x",
+        "overlaps",
+        "faster (a paper)",
+        "assumed: the rest",
+    ):
+        assert part in text, part
+
+
+def test_the_json_holds_the_same() -> None:
+    (system,) = json.loads(as_json([Bracket(claimed(1.5, 2.0), found(1.0, 3.0))]))["systems"]
+    assert system["verdict"] == "bracketed"
+    assert system["ratios"] == [1.5, 2.0]
+    assert [point["mean"] for point in system["points"]] == [1.0, 3.0]
+
+
+def test_there_are_headlines() -> None:
+    assert len(FILES) >= 10
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> None:
+    asked = hunt(load(file))
+    assert asked.headline.ratios[0] <= asked.headline.ratios[1]
+    assert len({case.label for case in asked.cases}) == len(asked.cases)
+    for case in asked.cases:
+        assert len(case.baseline) == len(case.improved) > 1, case.label
+        used = {gpus_used(task.scenario) for task in (case.baseline[0], case.improved[0])}
+        assert len(used) == 1, f"{case.label}: both arms use as many GPUs"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_one_point_of_every_shipped_headline_runs_when_shortened(file: Path) -> None:
+    sizes = ("workload.prompts_per_step=16", "workload.group_size=2", "trainer.updates_per_step=1")
+    runs = ("run.steps=2", "run.warmup_steps=0", "run.replications=1")
+    asked = hunt(load(file, sets=(*sizes, *runs)))
+    base, better = ([perform(task) for task in tasks] for tasks in (asked.cases[0].baseline, asked.cases[0].improved))
+    told = ratio(asked.headline, base, better)
+    assert math.isfinite(told.mean)
+    assert told.mean > 0
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_shipped_headline_is_in_the_documentation(file: Path) -> None:
+    asked = hunt(load(file))
+    headline = asked.headline
+    assert f"\n{headline.system}: {headline.claim} ({headline.source})." in DOCUMENTED
+    for said in (
+        *(f": {case.label}\n" for case in asked.cases),
+        *(f"  assumed: {item}\n" for item in headline.assumed),
+    ):
+        assert said in DOCUMENTED, said
