@@ -121,7 +121,7 @@ ROLLOUT_ARGS=(
    --global-batch-size 128
    --balance-data
 )
-ray job submit -- python3 train_async.py --hf-checkpoint /root/Qwen3-4B \\
+ray job submit -- python3 train_async.py --hf-checkpoint models/Qwen3-4B \\
    --actor-num-gpus-per-node 4 --rollout-num-gpus 12 ${ROLLOUT_ARGS[@]}
 """
 
