@@ -5,28 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from compositions import (
+    COLOCATED,
+    DRAIN,
+    FAST,
+    KEEP,
+    KEEP_ALL,
+    PARTS,
+    RANKS,
+    RUNS,
+    SLOW,
+    Refusal,
+    does_stall,
+    fault,
+    is_refused_as,
+    is_refused_or_runs_to_its_end,
+    preset,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_runs import ran, scenario, start_lags
-
-from rlsim.build import PlanError, plan
-from rlsim.core.errors import DeadlockError
-from rlsim.policies import combinations
-
-DRAIN = {"use": "publish", "mode": "drain"}
-KEEP = {"use": "publish", "mode": "keep"}
-KEEP_ALL = {"use": "keep-all"}
-COLOCATED = {"use": "colocated"}
-SLOW: dict[str, Any] = {"trainer__fixed_seconds_per_step": 9.0}
-FAST: dict[str, Any] = {"trainer__fixed_seconds_per_step": 0.0}
-
-
-def preset(name: str, given: dict[str, Any] | None = None, **parts: dict[str, Any]) -> dict[str, Any]:
-    return {"preset": name, **(given or {}), **({"parts": parts} if parts else {})}
-
+from policy_runs import ran, start_lags
 
 AGE_2 = {"max_head_offpolicyness": 2}
-STALLS: dict[str, tuple[dict[str, Any], str, object, str]] = {
+STALLS: dict[str, Refusal] = {
     "barrier that publishes every second step": (
         preset("sync-disaggregated", update={**DRAIN, "every_steps": 2}),
         "policy.parts.update.every_steps",
@@ -140,7 +141,7 @@ STALLS |= {
         "keep-all or drop-old: groups that a round's end cuts keep their places",
     ),
 }
-MEANINGLESS: dict[str, tuple[dict[str, Any], str, object, str]] = {
+MEANINGLESS: dict[str, Refusal] = {
     "calls under way at an update of shared GPUs": (
         preset("pipelinerl", placement=COLOCATED),
         "policy.parts.update.mode",
@@ -192,26 +193,14 @@ MEANINGLESS: dict[str, tuple[dict[str, Any], str, object, str]] = {
 }
 
 
-def fault(policy: dict[str, Any], **changes: Any) -> tuple[str, object, str]:
-    """The first fault of the policy: key, what was found, what is allowed."""
-    with pytest.raises(PlanError) as caught:
-        plan(scenario(policy, **changes))
-    return caught.value.path, caught.value.found, caught.value.allowed
-
-
 @pytest.mark.parametrize("name", [*STALLS, *MEANINGLESS])
 def test_what_cannot_work_is_refused_with_its_key_and_its_reason(name: str) -> None:
-    policy, key, found, reason = {**STALLS, **MEANINGLESS}[name]
-    path, was, allowed = fault(policy)
-    assert (path, was) == (key, found)
-    assert reason in allowed
+    is_refused_as({**STALLS, **MEANINGLESS}[name])
 
 
 @pytest.mark.parametrize("name", STALLS)
 def test_what_is_refused_because_it_stalls_does_stall(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combinations, "check", lambda policy, shape: None)
-    with pytest.raises(DeadlockError):
-        ran(STALLS[name][0], run__steps=12, **(FAST if "put off" in name else SLOW))
+    does_stall(STALLS[name][0], FAST if "put off" in name else SLOW, monkeypatch)
 
 
 def test_a_preset_is_told_of_its_own_parameter() -> None:
@@ -296,151 +285,8 @@ def test_dropped_groups_are_replaced(policy: dict[str, Any]) -> None:
 
 # -- any composition -----------------------------------------------------------------------------------
 
-ADMISSIONS = st.one_of(
-    st.sampled_from([{"use": "barrier"}, {"use": "one-step-off"}]),
-    st.fixed_dictionaries(
-        {"use": st.just("cumulative-capacity"), "max_staleness": st.integers(0, 2)},
-        optional={"max_open_groups": st.integers(1, 5)},
-    ),
-    st.fixed_dictionaries({"use": st.just("target-reservation"), "max_trajectory_age_steps": st.integers(1, 2)}),
-    st.fixed_dictionaries({"use": st.just("over-sample"), "over_sampling_batch_size": st.integers(3, 6)}),
-    st.fixed_dictionaries({"use": st.just("tail-batching"), "eta_p": st.sampled_from([1.0, 1.5, 2.0])}),
-    st.fixed_dictionaries({"use": st.just("fixed-pool"), "partial_rollout_pool_size": st.integers(1, 20)}),
-    st.fixed_dictionaries(
-        {
-            "use": st.just("free-running"),
-            "llm_max_rollouts": st.integers(1, 9),
-            "max_lag_samples": st.none() | st.integers(0, 5),
-            "steps_per_version": st.integers(1, 2),
-        }
-    ),
-    st.fixed_dictionaries(
-        {"use": st.just("lead-gate"), "target_lag": st.integers(0, 2), "max_inflight": st.integers(1, 20)}
-    ),
-    st.fixed_dictionaries({"use": st.just("one-for-one"), "async_steps": st.integers(1, 3)}),
-    st.fixed_dictionaries({"use": st.just("engine-queue"), "concurrency_per_engine": st.integers(1, 5)}),
-    st.fixed_dictionaries(
-        {
-            "use": st.just("bounded-buffer"),
-            "granularity": st.sampled_from(["sample", "group"]),
-            "max_concurrent_samples": st.none() | st.integers(5, 20),
-            "capacity_factor": st.sampled_from([None, 1.0, 2.0]),
-        }
-    ),
-    st.fixed_dictionaries(
-        {"use": st.just("refill-empty"), "replica_batch": st.integers(1, 9), "buffer_groups": st.none() | st.just(3)}
-    ),
-)
-BATCHINGS = st.one_of(
-    st.fixed_dictionaries({"use": st.just("complete-groups"), "order": st.sampled_from(["first_finished", "oldest"])}),
-    st.just({"use": "exact-target"}),
-    st.fixed_dictionaries(
-        {"use": st.just("micro-batch-stream"), "min_groups": st.integers(1, 3), "takes_all": st.booleans()}
-    ),
-)
-UPDATES = st.one_of(
-    st.fixed_dictionaries(
-        {
-            "use": st.just("publish"),
-            "mode": st.sampled_from(["drain", "abort", "keep", "rebuild", "pull"]),
-            "every_steps": st.sampled_from([1, 1, 2]),
-        }
-    ),
-    st.fixed_dictionaries({"use": st.just("deferred"), "max_steps_behind": st.integers(1, 3)}),
-)
-LEFTOVERS = st.one_of(
-    st.just(KEEP_ALL),
-    st.just({"use": "put-off"}),
-    st.fixed_dictionaries(
-        {"use": st.just("end-round"), "keeps_unfinished": st.booleans(), "keeps_surplus": st.booleans()}
-    ),
-    st.fixed_dictionaries(
-        {"use": st.just("drop-old")},
-        optional={"max_age_versions": st.integers(0, 1), "buffer_groups": st.integers(3, 4)},
-    ),
-    st.fixed_dictionaries(
-        {
-            "use": st.just("off-policy-steps"),
-            "max_steps": st.integers(0, 2),
-            "in_flight": st.booleans(),
-            "lead_batches": st.none() | st.integers(0, 2),
-            "recycles": st.booleans(),
-        }
-    ),
-)
-RANKS: dict[str, Any] = {"rollout__scheduling_policy": "priority"}
-ORDERINGS = st.one_of(
-    st.just({"use": "fcfs"}),
-    st.fixed_dictionaries(
-        {
-            "use": st.sampled_from(["shortest-first", "longest-first"]),
-            "predictor": st.sampled_from(["oracle", "noisy", "prompt-mean", "siblings-mean", "siblings-max"]),
-            "chunk_tokens": st.sampled_from([0, 1, 9]),
-            "shares_kv": st.booleans(),
-        }
-    ),
-    st.fixed_dictionaries({"use": st.just("feedback-queue"), "first_level_tokens": st.integers(1, 20)}),
-    st.fixed_dictionaries({"use": st.just("ageing"), "tokens_per_second": st.sampled_from([0.0, 5.0])}),
-    st.fixed_dictionaries({"use": st.just("divided"), "chunk_tokens": st.integers(2, 20)}),
-)
-MIGRATIONS = st.one_of(
-    st.just({"use": "stay"}),
-    st.fixed_dictionaries(
-        {"use": st.just("balance"), "max_gap_calls": st.integers(1, 3), "transfers_kv": st.booleans()}
-    ),
-    st.fixed_dictionaries(
-        {"use": st.just("repack"), "below_calls": st.integers(2, 9), "every_seconds": st.sampled_from([0.0, 0.3])}
-    ),
-)
-ALLOCATIONS = st.one_of(
-    st.just({"use": "uniform"}),
-    st.fixed_dictionaries(
-        {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
-    ),
-    st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
-)
-PARTS = st.fixed_dictionaries(
-    {
-        "admission": ADMISSIONS,
-        "batching": BATCHINGS,
-        "update": UPDATES,
-        "leftovers": LEFTOVERS,
-        "dispatch": st.sampled_from(["least-in-flight", "round-robin", "sticky", "group-affinity", "fill-empty"]).map(
-            lambda name: {"use": name}
-        )
-        | st.sampled_from(["least-tokens", "power-of-two", "prefix-aware", "consistent-hash"]).map(
-            lambda name: {"use": name}
-        )
-        | st.just({"use": "tail-split", "tail_tokens": 30}),
-        "placement": st.sampled_from([COLOCATED, {"use": "disaggregated"}]),
-        "ordering": ORDERINGS,
-        "migration": MIGRATIONS,
-        "allocation": ALLOCATIONS,
-    }
-)
-TOOLS = {"count": {"law": "uniform", "low_tokens": 1, "high_tokens": 3}, "tool_latency_seconds": 0.2}
-
 
 @settings(max_examples=60, deadline=None)
-@given(
-    parts=PARTS,
-    seed=st.integers(0, 999),
-    members=st.integers(1, 5),
-    overhead=st.sampled_from([0.0, 0.2, 5.0]),
-    agents=st.booleans(),
-)
-def test_a_composition_that_is_not_refused_runs_to_its_end(
-    parts: dict[str, Any], seed: int, members: int, overhead: float, agents: bool
-) -> None:
-    changes: dict[str, Any] = {"seed": seed, "workload__group_size": members, "run__steps": 6}
-    changes["trainer__fixed_seconds_per_step"] = overhead
-    changes |= RANKS
-    if agents:
-        changes["workload__turns"] = {**TOOLS, "tool_output_tokens": 5}
-        changes["workload__reward"] = {"latency_seconds": 0.3}
-    try:
-        log = ran({"parts": parts}, **changes)
-    except PlanError:
-        return
-    assert len(log.iterations) == 6
-    assert sum(row.tokens for row in log.final) == log.generated_tokens
+@given(parts=PARTS, members=st.integers(1, 5), **RUNS)
+def test_a_composition_that_is_not_refused_runs_to_its_end(parts: dict[str, Any], members: int, **run: Any) -> None:
+    is_refused_or_runs_to_its_end(parts, members, **run, **RANKS)

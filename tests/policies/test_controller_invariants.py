@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import pytest
+from controller_parts import (
+    ADMISSIONS,
+    ALLOCATIONS,
+    BATCHINGS,
+    DISPATCHES,
+    LEFTOVERS,
+    MIGRATIONS,
+    ORDERINGS,
+    PLACEMENTS,
+    PROMPT_TOKENS,
+    SHAPE,
+    UPDATES,
+    fresh,
+)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlsim.controller import Controller
 from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import (
     Aborted,
@@ -26,139 +36,6 @@ from rlsim.core.events import (
     ToolReturned,
     Trained,
 )
-from rlsim.core.view import Sample, Shape, View
-from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Batch
-from rlsim.policies.registry import make_part
-
-PROMPT_TOKENS = 7
-
-ADMISSIONS: list[dict[str, Any]] = [
-    {"use": "barrier"},
-    {"use": "one-step-off"},
-    {"use": "cumulative-capacity", "max_staleness": 1, "max_open_groups": 3},
-    {"use": "target-reservation"},
-    {"use": "over-sample", "over_sampling_batch_size": 4},
-    {"use": "fixed-pool", "partial_rollout_pool_size": 5},
-    {"use": "free-running", "llm_max_rollouts": 2},
-    {"use": "free-running", "llm_max_rollouts": 2, "max_lag_samples": 2},
-    {"use": "lead-gate", "max_inflight": 5},
-    {"use": "one-for-one", "async_steps": 1},
-    {"use": "engine-queue", "concurrency_per_engine": 2},
-    {"use": "bounded-buffer", "max_concurrent_samples": 5},
-    {"use": "bounded-buffer", "max_concurrent_samples": 7, "granularity": "group", "capacity_factor": 1.0},
-    {"use": "refill-empty", "replica_batch": 4},
-]
-BATCHINGS: list[dict[str, Any]] = [
-    {"use": "complete-groups"},
-    {"use": "complete-groups", "order": "oldest"},
-    {"use": "exact-target"},
-    {"use": "micro-batch-stream"},
-    {"use": "micro-batch-stream", "takes_all": True},
-    {"use": f"{__name__}:Updates"},
-]
-UPDATES: list[dict[str, Any]] = [
-    *(
-        {"use": "publish", "mode": mode, "every_steps": steps}
-        for mode in ("drain", "abort", "keep", "pull")
-        for steps in (1, 2)
-    ),
-    {"use": "deferred", "max_steps_behind": 2},
-]
-LEFTOVERS: list[dict[str, Any]] = [
-    {"use": "keep-all"},
-    *(
-        {"use": "end-round", "keeps_unfinished": unfinished, "keeps_surplus": surplus, "recycles": recycles}
-        for unfinished in (False, True)
-        for surplus in (False, True)
-        for recycles in (False, True)
-    ),
-    {"use": "drop-old", "max_age_versions": 0, "buffer_groups": 2, "recycles": True},
-    {"use": "drop-old", "max_open_age_versions": 0},
-    {"use": "drop-old", "max_open_age_versions": 0, "recycles": True},
-    {"use": "off-policy-steps", "max_steps": 0, "in_flight": True, "lead_batches": 1},
-]
-DISPATCHES: list[dict[str, Any]] = [
-    *({"use": name} for name in ("least-in-flight", "round-robin", "sticky", "group-affinity")),
-    {"use": "fill-empty", "replica_batch": 4},
-]
-ORDERINGS: list[dict[str, Any]] = [
-    {"use": "fcfs"},
-    {"use": f"{__name__}:Chunks", "shares_kv": False},
-    {"use": f"{__name__}:Chunks", "shares_kv": True},
-]
-MIGRATIONS: list[dict[str, Any]] = [
-    {"use": "stay"},
-    {"use": f"{__name__}:Restless", "transfers_kv": False},
-    {"use": f"{__name__}:Restless", "transfers_kv": True},
-]
-ALLOCATIONS: list[dict[str, Any]] = [
-    {"use": "uniform", "redundancy": redundancy, "aborts_surplus": aborts}
-    for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
-]
-PLACEMENTS: list[dict[str, Any]] = [{"use": "colocated"}, {"use": "disaggregated"}]
-
-CHUNK_TOKENS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Updates:
-    """A step in parts of one group, each with an optimizer update of its own."""
-
-    def start(self, shape: Shape) -> _Updating:
-        return _Updating()
-
-
-class _Updating:
-    def __init__(self) -> None:
-        self._taken = 0
-
-    def select(self, view: View) -> Batch | None:
-        if not view.ready:
-            return None
-        self._taken = (self._taken + 1) % view.shape.prompts_per_step
-        return Batch((next(iter(view.ready)),), last=not self._taken, updates=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks:
-    """Calls of a few tokens, ranked by what the sample has made."""
-
-    shares_kv: bool
-    oracle: ClassVar[bool] = False
-    ranks: ClassVar[bool] = True
-
-    def start(self, shape: Shape) -> Chunks:
-        return self
-
-    def priority(self, view: View, sample: Sample) -> int:
-        return sample.response_tokens
-
-    def chunk_tokens(self, view: View, sample: Sample) -> int:
-        return CHUNK_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class Restless:
-    """Moves every third sample that generates, whether or not it is being cut already."""
-
-    transfers_kv: bool
-
-    def start(self, shape: Shape) -> Restless:
-        return self
-
-    def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
-        chosen = [sample for sample in view.generating_samples.values() if not (sample.sample + view.version) % 3]
-        return [(sample, (sample.replica + 1) % view.shape.replicas) for sample in chosen]
-
-
-SHAPE = Shape(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8)
-
-
-def fresh(specs: dict[str, dict[str, Any]], scores: bool) -> Controller:
-    """A controller of these parts, whether or not they go together."""
-    parts: dict[str, Any] = {choice: make_part(choice, spec, choice).start(SHAPE) for choice, spec in specs.items()}
-    return Controller(Policy(**parts), SHAPE, lambda draw: PROMPT_TOKENS, scores)
 
 
 class Tally:
@@ -424,102 +301,3 @@ class ScriptedWorld(RuleBasedStateMachine):
 
 ScriptedWorld.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_any_order_of_replies_keeps_the_books = ScriptedWorld.TestCase
-
-
-# -- orders that have bitten ---------------------------------------------------------------------------
-
-SLIME: dict[str, dict[str, Any]] = {
-    "admission": {"use": "over-sample", "over_sampling_batch_size": 3},
-    "batching": {"use": "complete-groups"},
-    "update": {"use": "publish", "mode": "drain"},
-    "leftovers": {"use": "end-round", "keeps_unfinished": False},
-    "dispatch": {"use": "least-in-flight"},
-    "placement": {"use": "colocated"},
-}
-
-
-def stop(call: Submit, tokens: int = 1) -> Finished:
-    return Finished(call.sample, call.replica, tokens, ((0, tokens),) if tokens else (), "stop", 0)
-
-
-def opened(specs: dict[str, dict[str, Any]], scores: bool = False) -> tuple[Controller, list[Submit]]:
-    controller = fresh(specs, scores)
-    return controller, [made for made in controller.handle(0, Started()) if isinstance(made, Submit)]
-
-
-def test_a_call_that_ends_between_abort_and_aborted_keeps_its_tokens_and_its_group_is_surplus() -> None:
-    controller, calls = opened(SLIME)
-    for call in calls[:5]:
-        controller.handle(1, stop(call))
-    (abort,) = controller.handle(2, stop(calls[5]))
-    assert abort == Abort((6, 7, 8))
-    assert [controller.handle(3, stop(call, 5)) for call in calls[6:8]] == [[], []]
-    assert controller.handle(4, stop(calls[8], 5)) == [SetRole("train")]
-    assert controller.handle(5, Aborted(())) == []
-    assert {sample: controller.fates[sample] for sample in (6, 7, 8)} == dict.fromkeys(
-        (6, 7, 8), ("dropped_surplus", 5)
-    )
-
-
-def test_a_score_of_an_aborted_group_is_waited_for_and_then_given_up_with_it() -> None:
-    controller, calls = opened(SLIME, scores=True)
-    for call in calls[:7]:
-        controller.handle(1, stop(call))
-    for sample in range(5):
-        controller.handle(2, Scored(sample))
-    assert controller.handle(3, Scored(5)) == [Abort((7, 8))]
-    assert controller.handle(4, Aborted(tuple(Cut(sample, 0, 0, ()) for sample in (7, 8)))) == []
-    assert controller.view.trainer == "clearing"
-    assert controller.handle(5, Scored(6)) == [SetRole("train")]
-    assert {controller.fates[sample][0] for sample in (6, 7, 8)} == {"dropped_surplus"}
-
-
-def test_a_tool_that_returns_while_a_round_is_cleared_waits_for_the_next_round() -> None:
-    controller, calls = opened({**SLIME, "leftovers": {"use": "end-round"}})
-    controller.handle(1, Finished(6, calls[6].replica, 2, ((0, 2),), "tool", 0))
-    for call in calls[:6]:
-        controller.handle(2, stop(call))
-    controller.handle(3, Aborted(tuple(Cut(call.sample, call.replica, 1, ((0, 1),)) for call in calls[7:])))
-    assert controller.handle(4, ToolReturned(6, 9)) == [SetRole("train")]
-    assert list(controller.view.parked) == [6, 7, 8]
-    for event in (RoleSet("train"), Trained(0), RoleSet("rollout")):
-        controller.handle(5, event)
-    resumed = [made for made in controller.handle(6, Synced(1)) if isinstance(made, Submit)][:3]
-    assert [(made.sample, made.turn, made.made_tokens, made.context_tokens) for made in resumed] == [
-        (6, 1, 0, PROMPT_TOKENS + 11),
-        (7, 0, 1, PROMPT_TOKENS + 1),
-        (8, 0, 1, PROMPT_TOKENS + 1),
-    ]
-
-
-def test_shared_engines_wake_with_new_weights_even_if_the_update_part_would_wait() -> None:
-    specs = {**SLIME, "update": {"use": "publish", "mode": "drain", "every_steps": 2}}
-    controller, calls = opened({**specs, "admission": {"use": "over-sample"}})
-    for call in calls:
-        controller.handle(1, stop(call))
-    for event in (RoleSet("train"), Trained(0)):
-        controller.handle(2, event)
-    assert controller.handle(3, RoleSet("rollout")) == [Sync(1, "drain")]
-
-
-def test_calls_of_no_tokens_end_a_batch_like_any_other() -> None:
-    controller, calls = opened({**SLIME, "admission": {"use": "over-sample"}})
-    for call in calls[:-1]:
-        assert controller.handle(1, stop(call, 0)) == []
-    assert controller.handle(1, stop(calls[-1], 0)) == [SetRole("train")]
-
-
-@pytest.mark.parametrize("seats", [1, 2])
-def test_a_group_begun_at_the_end_of_its_lag_is_let_in_to_its_last_member(seats: int) -> None:
-    admission = {"use": "free-running", "llm_max_rollouts": seats, "max_lag_samples": 0}
-    specs = {**SLIME, "admission": admission, "leftovers": {"use": "keep-all"}, "placement": {"use": "disaggregated"}}
-    controller, calls = opened(specs)
-    ended: list[int] = []
-    while calls:
-        call = calls.pop(0)
-        ended.append(call.sample)
-        made = controller.handle(1, stop(call))
-        calls += [one for one in made if isinstance(one, Submit)]
-    assert ended == list(range(6))
-    assert controller.view.gate == "staleness"
-    assert made == [Train(0, tuple(range(6)))]

@@ -6,31 +6,32 @@ from collections import OrderedDict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from policy_runs import ran
-from test_combinations import (
+from compositions import (
     BATCHINGS,
     COLOCATED,
     DRAIN,
     KEEP_ALL,
     LEFTOVERS,
+    RUNS,
     SLOW,
-    TOOLS,
     UPDATES,
+    Refusal,
+    does_stall,
     fault,
+    is_refused_as,
+    is_refused_or_runs_to_its_end,
     preset,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_runs import ran
 
-from rlsim.build import PlanError
-from rlsim.core.errors import DeadlockError
 from rlsim.core.view import Group, Loads, Shape, View
-from rlsim.policies import combinations
 from rlsim.policies.batching.oldest_step_first import OldestStepFirst
 from rlsim.policies.protocols import Batch
 
 ABORT = {"use": "publish", "mode": "abort"}
-STALLS: dict[str, tuple[dict[str, Any], str, object, str]] = {
+STALLS: dict[str, Refusal] = {
     "a budget of one batch that publishes every second step": (
         preset("verl-fully-async-on-policy", update={**DRAIN, "every_steps": 2}),
         "policy.parts.update.every_steps",
@@ -89,7 +90,7 @@ STALLS: dict[str, tuple[dict[str, Any], str, object, str]] = {
         "exact-target waits for ever for a dropped group",
     ),
 }
-WAITS_FOR_EVER: dict[str, tuple[dict[str, Any], str, object, str]] = {
+WAITS_FOR_EVER: dict[str, Refusal] = {
     "a pool that is never complete": (
         preset(
             "trl-async-grpo",
@@ -110,18 +111,12 @@ WAITS_FOR_EVER: dict[str, tuple[dict[str, Any], str, object, str]] = {
 
 @pytest.mark.parametrize("name", [*STALLS, *WAITS_FOR_EVER])
 def test_what_cannot_work_is_refused_with_its_key_and_its_reason(name: str) -> None:
-    policy, key, found, reason = {**STALLS, **WAITS_FOR_EVER}[name]
-    path, was, allowed = fault(policy)
-    assert (path, was) == (key, found)
-    assert reason in allowed
+    is_refused_as({**STALLS, **WAITS_FOR_EVER}[name])
 
 
 @pytest.mark.parametrize("name", STALLS)
 def test_what_is_refused_because_it_stalls_does_stall(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combinations, "check", lambda policy, shape: None)
-    changes = {"trainer__fixed_seconds_per_step": 0.6} if "lock" in name else SLOW
-    with pytest.raises(DeadlockError):
-        ran(STALLS[name][0], run__steps=12, **changes)
+    does_stall(STALLS[name][0], {"trainer__fixed_seconds_per_step": 0.6} if "lock" in name else SLOW, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -249,27 +244,9 @@ PARTS = st.fixed_dictionaries(
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    parts=PARTS,
-    seed=st.integers(0, 999),
-    members=st.integers(1, 4),
-    overhead=st.sampled_from([0.0, 0.2, 5.0]),
-    agents=st.booleans(),
-)
-def test_a_composition_that_is_not_refused_runs_to_its_end(
-    parts: dict[str, Any], seed: int, members: int, overhead: float, agents: bool
-) -> None:
-    changes: dict[str, Any] = {"seed": seed, "workload__group_size": members, "run__steps": 6}
-    changes["trainer__fixed_seconds_per_step"] = overhead
-    if agents:
-        changes["workload__turns"] = {**TOOLS, "tool_output_tokens": 5}
-        changes["workload__reward"] = {"latency_seconds": 0.3}
-    try:
-        log = ran({"parts": parts}, **changes)
-    except PlanError:
-        return
-    assert len(log.iterations) == 6
-    assert sum(row.tokens for row in log.final) == log.generated_tokens
+@given(parts=PARTS, members=st.integers(1, 4), **RUNS)
+def test_a_composition_that_is_not_refused_runs_to_its_end(parts: dict[str, Any], members: int, **run: Any) -> None:
+    is_refused_or_runs_to_its_end(parts, members, **run)
 
 
 def test_a_batch_of_the_same_version_and_size_as_the_last_one_is_looked_at_again() -> None:

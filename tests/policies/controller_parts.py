@@ -1,0 +1,142 @@
+"""Parts of every choice for a controller that a scripted world drives, with some that only a test would write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rlsim.controller import Controller
+from rlsim.core.view import Sample, Shape, View
+from rlsim.policies.policy import Policy
+from rlsim.policies.protocols import Batch
+from rlsim.policies.registry import make_part
+
+PROMPT_TOKENS = 7
+
+ADMISSIONS: list[dict[str, Any]] = [
+    {"use": "barrier"},
+    {"use": "one-step-off"},
+    {"use": "cumulative-capacity", "max_staleness": 1, "max_open_groups": 3},
+    {"use": "target-reservation"},
+    {"use": "over-sample", "over_sampling_batch_size": 4},
+    {"use": "fixed-pool", "partial_rollout_pool_size": 5},
+    {"use": "free-running", "llm_max_rollouts": 2},
+    {"use": "free-running", "llm_max_rollouts": 2, "max_lag_samples": 2},
+    {"use": "lead-gate", "max_inflight": 5},
+    {"use": "one-for-one", "async_steps": 1},
+    {"use": "engine-queue", "concurrency_per_engine": 2},
+    {"use": "bounded-buffer", "max_concurrent_samples": 5},
+    {"use": "bounded-buffer", "max_concurrent_samples": 7, "granularity": "group", "capacity_factor": 1.0},
+    {"use": "refill-empty", "replica_batch": 4},
+]
+BATCHINGS: list[dict[str, Any]] = [
+    {"use": "complete-groups"},
+    {"use": "complete-groups", "order": "oldest"},
+    {"use": "exact-target"},
+    {"use": "micro-batch-stream"},
+    {"use": "micro-batch-stream", "takes_all": True},
+    {"use": f"{__name__}:Updates"},
+]
+UPDATES: list[dict[str, Any]] = [
+    *(
+        {"use": "publish", "mode": mode, "every_steps": steps}
+        for mode in ("drain", "abort", "keep", "pull")
+        for steps in (1, 2)
+    ),
+    {"use": "deferred", "max_steps_behind": 2},
+]
+LEFTOVERS: list[dict[str, Any]] = [
+    {"use": "keep-all"},
+    *(
+        {"use": "end-round", "keeps_unfinished": unfinished, "keeps_surplus": surplus, "recycles": recycles}
+        for unfinished in (False, True)
+        for surplus in (False, True)
+        for recycles in (False, True)
+    ),
+    {"use": "drop-old", "max_age_versions": 0, "buffer_groups": 2, "recycles": True},
+    {"use": "drop-old", "max_open_age_versions": 0},
+    {"use": "drop-old", "max_open_age_versions": 0, "recycles": True},
+    {"use": "off-policy-steps", "max_steps": 0, "in_flight": True, "lead_batches": 1},
+]
+DISPATCHES: list[dict[str, Any]] = [
+    *({"use": name} for name in ("least-in-flight", "round-robin", "sticky", "group-affinity")),
+    {"use": "fill-empty", "replica_batch": 4},
+]
+ORDERINGS: list[dict[str, Any]] = [
+    {"use": "fcfs"},
+    {"use": f"{__name__}:Chunks", "shares_kv": False},
+    {"use": f"{__name__}:Chunks", "shares_kv": True},
+]
+MIGRATIONS: list[dict[str, Any]] = [
+    {"use": "stay"},
+    {"use": f"{__name__}:Restless", "transfers_kv": False},
+    {"use": f"{__name__}:Restless", "transfers_kv": True},
+]
+ALLOCATIONS: list[dict[str, Any]] = [
+    {"use": "uniform", "redundancy": redundancy, "aborts_surplus": aborts}
+    for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
+]
+PLACEMENTS: list[dict[str, Any]] = [{"use": "colocated"}, {"use": "disaggregated"}]
+
+CHUNK_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """A step in parts of one group, each with an optimizer update of its own."""
+
+    def start(self, shape: Shape) -> _Updating:
+        return _Updating()
+
+
+class _Updating:
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def select(self, view: View) -> Batch | None:
+        if not view.ready:
+            return None
+        self._taken = (self._taken + 1) % view.shape.prompts_per_step
+        return Batch((next(iter(view.ready)),), last=not self._taken, updates=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Calls of a few tokens, ranked by what the sample has made."""
+
+    shares_kv: bool
+    oracle: ClassVar[bool] = False
+    ranks: ClassVar[bool] = True
+
+    def start(self, shape: Shape) -> Chunks:
+        return self
+
+    def priority(self, view: View, sample: Sample) -> int:
+        return sample.response_tokens
+
+    def chunk_tokens(self, view: View, sample: Sample) -> int:
+        return CHUNK_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Restless:
+    """Moves every third sample that generates, whether or not it is being cut already."""
+
+    transfers_kv: bool
+
+    def start(self, shape: Shape) -> Restless:
+        return self
+
+    def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
+        chosen = [sample for sample in view.generating_samples.values() if not (sample.sample + view.version) % 3]
+        return [(sample, (sample.replica + 1) % view.shape.replicas) for sample in chosen]
+
+
+SHAPE = Shape(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8)
+
+
+def fresh(specs: dict[str, dict[str, Any]], scores: bool) -> Controller:
+    """A controller of these parts, whether or not they go together."""
+    parts: dict[str, Any] = {choice: make_part(choice, spec, choice).start(SHAPE) for choice, spec in specs.items()}
+    return Controller(Policy(**parts), SHAPE, lambda draw: PROMPT_TOKENS, scores)
