@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlsim.controller.alarms import Alarms
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Command, SetRole, Sync, Train
-from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained
+from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained, Woke
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Loads, Sample, Shape, View
 from rlsim.policies.policy import Policy
@@ -41,6 +42,7 @@ class Controller:
         self.view = View(shape, Loads(shape.replicas), oracle_tokens=oracle_tokens)
         self._out: list[Command] = []
         self._rollouts = Rollouts(policy, self.view, prompt_tokens, scores, self._out)
+        self._alarms = Alarms(policy, self.view, self._out)
         self.iterations = 0
         """Training steps ended, publication included."""
         self._batch = Batch(())
@@ -54,6 +56,7 @@ class Controller:
             Trained: self._trained,
             Synced: self._synced,
             RoleSet: self._role_set,
+            Woke: self._woke,
         }
 
     @property
@@ -77,13 +80,14 @@ class Controller:
             rollouts.migrate()
         self._drive()
         rollouts.admit()
+        self._alarms.ask()
         told = self._out.copy()
         self._out.clear()
         return told
 
     def _drive(self) -> None:
         view = self.view
-        if view.trainer == "idle":
+        if view.trainer == "idle" and self._alarms.may_look():
             batch = self.policy.batching.select(view)
             if batch is not None:
                 self._take(batch)
@@ -128,7 +132,7 @@ class Controller:
     def _trained(self, event: Trained) -> None:
         view = self.view
         if not self._batch.last:
-            view.trainer = "idle"
+            self._wait()
             return
         view.steps_done += 1
         for group in self._training:
@@ -158,5 +162,13 @@ class Controller:
         self._rollouts.migrate()
 
     def _end_iteration(self) -> None:
-        self.view.trainer = "idle"
+        self._wait()
         self.iterations += 1
+
+    def _wait(self) -> None:
+        self.view.trainer = "idle"
+        self._alarms.begin_to_wait()
+
+    def _woke(self, event: Woke) -> None:
+        self._alarms.rang(event.at)
+        self._rollouts.completed = True

@@ -32,7 +32,7 @@ class Rollouts:
         """Fate and response tokens of samples that are done with."""
         self.in_tools = 0
         self.completed = False
-        """Whether a sample ended or a group was completed since the parts were last asked what to drop or move."""
+        """Whether the parts are to be asked what to drop or move: a sample or a group ended, or a timer rang."""
         self._prompt_tokens, self._scores = prompt_tokens, scores
         self._entering: deque[Sample] = deque()
         self._next_sample = self._next_draw = 0

@@ -1,9 +1,11 @@
-"""What a controller asks of the world. Every command owes exactly one reply."""
+"""What a controller asks of the world. Every command owes exactly one reply, but for timers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from rlsim.core.ticks import Ticks
 
 UpdateMode = Literal["drain", "abort", "keep", "rebuild", "pull"]
 """What becomes of calls under way when weights change: none are left; cut and resubmitted with their tokens
@@ -94,4 +96,11 @@ class SetRole:
     role: Literal["rollout", "train"]
 
 
-Command = Submit | Abort | CallTool | Score | Train | Sync | SetRole
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Notify with ``Woke`` at an instant. The one command that owes no reply: a timer keeps no run alive."""
+
+    at: Ticks
+
+
+Command = Submit | Abort | CallTool | Score | Train | Sync | SetRole | WakeAt

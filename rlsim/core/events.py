@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rlsim.core.ticks import Ticks
+
 Segments = tuple[tuple[int, int], ...]
 """(weights version, response tokens) of each maximal run of tokens made under one version, in order."""
 
@@ -84,4 +86,11 @@ class RoleSet:
     role: Literal["rollout", "train"]
 
 
-Event = Started | Finished | Aborted | ToolReturned | Scored | Trained | Synced | RoleSet
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """Notice: the instant of a ``WakeAt`` has come."""
+
+    at: Ticks
+
+
+Event = Started | Finished | Aborted | ToolReturned | Scored | Trained | Synced | RoleSet | Woke

@@ -24,6 +24,7 @@ from rlsim.policies.admission.refill_empty import EmptyReplicas
 from rlsim.policies.admission.sample_slots import Slots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.short_rounds import ShortRounds
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import Local
@@ -52,7 +53,7 @@ def check(policy: Policy, shape: Shape) -> None:
     """
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
-    rules += [_check_old_steps, _check_waits]
+    rules += [_check_spares, _check_old_steps, _check_waits]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -127,6 +128,13 @@ def _check_rounds(policy: Policy, shape: Shape) -> None:
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed + "so it may never resume them")
 
 
+def _check_spares(policy: Policy, shape: Shape) -> None:
+    """A lag counted in samples that groups need would be used up by samples to spare."""
+    if isinstance(policy.admission, LaggedSeats) and _spares(policy):
+        allowed = "uniform without redundancy: the samples to spare would use up the lag of this admission"
+        raise ParameterError("allocation.use", _name("allocation", policy.allocation), allowed)
+
+
 def _check_old_steps(policy: Policy, shape: Shape) -> None:
     """A fraction of the batch from the oldest step needs the rest of it from the current one."""
     batching, admission = policy.batching, policy.admission
@@ -181,7 +189,7 @@ def _batches_per_version(policy: Policy, shape: Shape) -> int | None:
     if isinstance(policy.admission, LaggedSeats):
         return policy.admission.groups_per_version // shape.prompts_per_step
     if isinstance(policy.admission, LeadGate):
-        return policy.admission.target_lag + 1
+        return 1  # It compares steps with versions: publishing less often, the trainer would draw away from them.
     if isinstance(policy.admission, Budget):
         return policy.admission.groups // shape.prompts_per_step
     return 1 if isinstance(policy.admission, _BY_VERSION) else None
@@ -200,7 +208,9 @@ def _may_drop(policy: Policy) -> bool:
 
 def _spares(policy: Policy) -> bool:
     """Whether groups have more samples than they need."""
-    return isinstance(policy.allocation, Uniform) and policy.allocation.redundancy > 0
+    allocation = policy.allocation
+    more = isinstance(allocation, ShortRounds) and allocation.eta_r > 1
+    return more or (isinstance(allocation, Uniform) and allocation.redundancy > 0)
 
 
 def _every_steps(policy: Policy) -> int:

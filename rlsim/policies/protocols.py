@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from rlsim.core.commands import UpdateMode
+from rlsim.core.ticks import Ticks
 from rlsim.core.view import Sample, View
 
 Unit = Literal["group", "sample"]
@@ -25,6 +26,25 @@ class Batch:
     last: bool = True
     updates: int | None = None
     """Optimizer updates made on these groups; None: those of the step, once it is complete."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A part of any choice that wants to be asked again at an instant though nothing happens until then."""
+
+    def wake_at(self, view: View) -> Ticks | None:
+        """That instant; None, or one that has passed, for none. Asked after every event, so it must cost little."""
+        ...
+
+
+@runtime_checkable
+class Polls(Protocol):
+    """Batching whose trainer is not told of complete groups but looks for them."""
+
+    @property
+    def poll_seconds(self) -> float:
+        """Interval of its looks, counted from the instant at which it began to wait; 0: it is told."""
+        ...
 
 
 class Admission(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 from simpy.core import EmptySchedule
 
 from rlsim.controller import Controller
-from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train
+from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train, WakeAt
 from rlsim.core.engine import Request
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import (
@@ -30,13 +30,15 @@ from rlsim.core.events import (
     Synced,
     ToolReturned,
     Trained,
+    Woke,
 )
 from rlsim.core.log import Decision, FinalRow, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_seconds, to_ticks
 from rlsim.sim.calls import Calls
-from rlsim.sim.clock import CONTROLLER, Clock, Timer
+from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
 from rlsim.sim.fleet import Fleet, cut_of
 from rlsim.sim.pool import WorkerPool
+from rlsim.sim.timers import Timers
 from rlsim.sim.trainer import Trainer
 from rlsim.sim.world import World
 
@@ -59,6 +61,7 @@ class Simulation:
         self._restoring: dict[int, Request] = {}
         """Calls whose KV is on its way back from the host, by sample."""
         self._inbox: deque[Event] = deque()
+        self._timers = Timers()
         self._attended = False
         self._gate: str | None = None
         self._over = self._clock.env.event()
@@ -71,6 +74,7 @@ class Simulation:
             SetRole: self._set_role,
             CallTool: self._call_tool,
             Score: self._score,
+            WakeAt: self._wake_at,
         }
 
     def run(self, steps: int, max_seconds: float | None = None) -> RunLog:
@@ -85,7 +89,8 @@ class Simulation:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
             raise DeadlockError(self._deadlock()) from error
-        if self._controller.iterations < steps and not math.isfinite(self._clock.env.peek()):
+        idle = self._timers.in_vain or not math.isfinite(self._clock.env.peek())
+        if self._controller.iterations < steps and idle:
             raise DeadlockError(self._deadlock())
         self._close()
         return self.log
@@ -113,6 +118,7 @@ class Simulation:
             if controller.iterations < self._steps:
                 for command in commands:
                     self._execute[type(command)](command)
+                self._timers.count(event, commands)
             else:
                 self.log.last_commands_idle = True
             if controller.view.gate != self._gate:
@@ -121,7 +127,7 @@ class Simulation:
             if controller.iterations > iterations:
                 self.log.iterations.append(IterationRow(iterations, now, controller.view.version))
         self._attended = False
-        if controller.iterations >= self._steps:
+        if controller.iterations >= self._steps or self._timers.in_vain:
             self._stop(timer)
 
     def _stop(self, timer: Timer) -> None:
@@ -200,6 +206,9 @@ class Simulation:
         found = self._calls.trajectories[command.sample]
         seconds = self._world.workload.reward_latency_seconds(found.prompt, found.attempt, found.member)
         self._rewards.serve(command.sample, to_ticks(seconds), lambda: self._deliver(Scored(command.sample)))
+
+    def _wake_at(self, command: WakeAt) -> None:
+        self._clock.at(command.at, SERVICES, lambda _: self._deliver(Woke(command.at)))
 
     # -- the end --------------------------------------------------------------------------------------
 

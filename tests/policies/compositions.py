@@ -87,7 +87,13 @@ ADMISSIONS = st.one_of(
     ),
 )
 BATCHINGS = st.one_of(
-    st.fixed_dictionaries({"use": st.just("complete-groups"), "order": st.sampled_from(["first_finished", "oldest"])}),
+    st.fixed_dictionaries(
+        {
+            "use": st.just("complete-groups"),
+            "order": st.sampled_from(["first_finished", "oldest"]),
+            "poll_seconds": st.sampled_from([0.0, 0.3]),
+        }
+    ),
     st.just({"use": "exact-target"}),
     st.fixed_dictionaries(
         {"use": st.just("micro-batch-stream"), "min_groups": st.integers(1, 3), "takes_all": st.booleans()}

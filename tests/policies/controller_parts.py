@@ -33,6 +33,7 @@ ADMISSIONS: list[dict[str, Any]] = [
 BATCHINGS: list[dict[str, Any]] = [
     {"use": "complete-groups"},
     {"use": "complete-groups", "order": "oldest"},
+    {"use": "complete-groups", "poll_seconds": 3e-12},
     {"use": "exact-target"},
     {"use": "micro-batch-stream"},
     {"use": "micro-batch-stream", "takes_all": True},

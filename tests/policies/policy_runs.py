@@ -7,8 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlsim.build import plan
-from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train
-from rlsim.core.events import Aborted, Cut, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained
+from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train, WakeAt
+from rlsim.core.events import (
+    Aborted,
+    Cut,
+    Event,
+    Finished,
+    RoleSet,
+    Scored,
+    Started,
+    Synced,
+    ToolReturned,
+    Trained,
+    Woke,
+)
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 from rlsim.scenario.schema import Scenario
@@ -163,6 +175,8 @@ class Owed:
 
     def ask(self, command: Command) -> None:
         """Note what a command owes."""
+        if isinstance(command, WakeAt):
+            return
         key = _asked(command)
         self.due[key] = self.due.get(key, 0) + 1
 
@@ -174,7 +188,7 @@ class Owed:
                 del self.due[key]
 
 
-def _asked(command: Command) -> object:
+def _asked(command: Submit | CallTool | Score | Train | Sync | SetRole | Abort) -> object:
     match command:
         case Submit() | CallTool() | Score():
             return type(command), command.sample
@@ -204,7 +218,7 @@ def _answered(event: Event) -> list[object]:
             return [(Sync, event.version)]
         case RoleSet():
             return [(SetRole, event.role)]
-        case Started():
+        case Started() | Woke():
             return []
 
 

@@ -105,11 +105,11 @@ STALLS: dict[str, Refusal] = {
     ),
 }
 STALLS |= {
-    "a lead gate of one batch, publishing every third step": (
-        preset("prime-rl", {"max_inflight": 1}, update={**KEEP, "every_steps": 3}, leftovers=KEEP_ALL),
+    "a lead gate, publishing every second step": (
+        preset("prime-rl", {"max_inflight": 1}, update={**KEEP, "every_steps": 2}, leftovers=KEEP_ALL),
         "policy.parts.update.every_steps",
-        3,
-        "at most 2",
+        2,
+        "at most 1",
     ),
     "weights put off by more steps than admission lets batches in": (
         preset(

@@ -23,7 +23,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train
+from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train, WakeAt
 from rlsim.core.events import (
     Aborted,
     Cut,
@@ -35,6 +35,7 @@ from rlsim.core.events import (
     Synced,
     ToolReturned,
     Trained,
+    Woke,
 )
 
 
@@ -71,6 +72,7 @@ class ScriptedWorld(RuleBasedStateMachine):
         self.tools: set[int] = set()
         self.scoring: set[int] = set()
         self.trainer: list[Train | Sync | SetRole] = []
+        self.timers: list[int] = []
         self.aborts: list[list[Submit]] = []
         """Calls that each abort under way is about; a later call of the same sample is not meant."""
         self.asleep = False
@@ -146,13 +148,21 @@ class ScriptedWorld(RuleBasedStateMachine):
                 self.asleep = True
                 self.tell(RoleSet(role))
 
+    @precondition(lambda self: self.timers)
+    @rule()
+    def a_timer_rings(self) -> None:
+        """Late, as live timers do: the clock of this world counts events."""
+        at = min(self.timers)
+        self.timers.remove(at)
+        self.tell(Woke(at))
+
     @precondition(lambda self: not self.can_answer())
     @rule()
     def nothing_more_can_happen(self) -> None:
         """These parts do not go together (checked elsewhere); the books hold all the same."""
 
     def can_answer(self) -> bool:
-        owed = (self.calls and not self.asleep, self.tools, self.scoring, self.trainer, self.aborts)
+        owed = (self.calls and not self.asleep, self.tools, self.scoring, self.trainer, self.aborts, self.timers)
         return any(bool(one) for one in owed)
 
     def made(self, call: Submit, tokens: int) -> Tally:
@@ -186,6 +196,10 @@ class ScriptedWorld(RuleBasedStateMachine):
                     asked = [self.calls[sample] for sample in samples]
                     assert not any(call is other for call in asked for other in self.cut())
                     self.aborts.append(asked)
+                case WakeAt(at=at):
+                    assert at > now
+                    assert at not in self.timers
+                    self.timers.append(at)
                 case Train() | Sync() | SetRole():
                     assert not self.trainer
                     self.trainer.append(command)

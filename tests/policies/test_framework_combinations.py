@@ -57,10 +57,16 @@ STALLS: dict[str, Refusal] = {
         "on shared GPUs nothing generates while a local batch trains",
     ),
     "warm-up batches that run on while shared GPUs train": (
-        preset("verl-v1-colocate-async", leftovers=KEEP_ALL),
+        preset("verl-v1-colocate-async", {"poll_seconds": 0.0}, leftovers=KEEP_ALL),
         "policy.parts.leftovers.use",
         "keep-all",
         "end-round: on shared GPUs this admission leaves calls under way",
+    ),
+    "spare samples that use up a lag counted in samples": (
+        preset("pipelinerl", {"max_lag": 0}, allocation={"use": "uniform", "redundancy": 1}),
+        "policy.parts.allocation.use",
+        "uniform",
+        "uniform without redundancy: the samples to spare",
     ),
     "spare samples that run on while shared GPUs train": (
         preset("verl-sync", allocation={"use": "uniform", "redundancy": 1, "aborts_surplus": False}),

@@ -188,7 +188,7 @@ v1 = st.sampled_from(["verl-v1-colocate-async", "verl-v1-separate-async"])
 
 def v1_run(preset: str, seed: int, overhead: float = 0.2, **given: Any) -> RunLog:
     more = {"parameter_sync_step": 3} if "separate" in preset else {}
-    return run_of(preset, {**more, **given}, seed=seed, trainer__fixed_seconds_per_step=overhead)
+    return run_of(preset, {"poll_seconds": 0.0, **more, **given}, seed=seed, trainer__fixed_seconds_per_step=overhead)
 
 
 @few

@@ -17,6 +17,7 @@ class Local:
 
     def __init__(self, spec: LocalBatches, groups: int) -> None:
         self.spec, self._groups, self._taken = spec, groups, 0
+        self.poll_seconds = spec.poll_seconds
 
     def select(self, view: View) -> Batch | None:
         """The next local batch, once there are enough groups and none that it has to wait for."""
@@ -56,11 +57,14 @@ class LocalBatches:
     """With ``wait``: age in versions, 1 for those served, at which a group under way is waited for."""
     max_off_policy_strategy: Literal["drop", "wait"] = "drop"
     """Whether ``wait`` holds a batch back until groups under way that reached the threshold are complete."""
+    poll_seconds: float = 0.0
+    """Interval at which the trainer looks for complete groups; 0: it is told."""
 
     def start(self, shape: Shape) -> Local:
         """Refuse batches that do not add up to the step."""
         at_least("batches_per_step", self.batches_per_step, 1)
         at_least("mini_batches", 1 if self.mini_batches is None else self.mini_batches, 1)
+        at_least("poll_seconds", self.poll_seconds, 0)
         at_least("max_off_policy_threshold", self.max_off_policy_threshold, 1)
         if self.mini_batches is None and self.batches_per_step > 1:
             raise ParameterError("mini_batches", None, "a number where a step has several batches")

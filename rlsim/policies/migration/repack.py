@@ -30,12 +30,18 @@ def best_fit(calls: dict[int, int], capacity: int) -> dict[int, int]:
 
 
 class _Repack:
+    """When it looked last."""
+
     def __init__(self, part: Repack) -> None:
         self._below, self._capacity, self.transfers_kv = part.below_calls, part.capacity_calls, part.transfers_kv
         self._period: Ticks = to_ticks(part.every_seconds)
         self._next: Ticks = 0
         self._version = 0
         self._moving: list[Sample] = []
+
+    def wake_at(self, view: View) -> Ticks | None:
+        """The next look, while there is something to merge."""
+        return self._next if self._period and len(view.generating_samples) > 1 else None
 
     def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
         early = view.now < self._next and view.version == self._version
@@ -60,9 +66,10 @@ class _Repack:
 class Repack:
     """Merge replicas with fewer than ``below_calls`` calls, best fit, so that some are empty and can go on.
 
-    Looked at every ``every_seconds``, when a sample ends, and after each update, as Laminar does (arXiv 2510.12633;
-    it judges by KV in use and a roofline batch, here both are numbers of calls). Only replicas that serve one version
-    are merged, as far as their ended calls tell; one that drains while a move is under way may have a newer one.
+    Looked at every ``every_seconds`` and after each update (where that is 0, whenever a sample ends), as Laminar does
+    (arXiv 2510.12633; it judges by KV in use and a roofline batch, here both are numbers of calls). Only replicas that
+    serve one version are merged, as far as their ended calls tell; one that drains while a move is under way may have
+    a newer one.
     """
 
     below_calls: int = 8

@@ -1,0 +1,37 @@
+"""Timers keep no run alive: when they are all that is left, each may ring once; what none of them moves is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlsim.core.commands import Command, WakeAt
+from rlsim.core.events import Aborted, Event, Started, Woke
+from rlsim.core.ticks import Ticks
+
+
+class Timers:
+    """Replies that are owed, and timers that may still lead to something."""
+
+    def __init__(self) -> None:
+        self._owed = 0
+        self._hopeful: set[Ticks] = set()
+        """Set by an event that did something, or while a reply was owed."""
+        self.in_vain = False
+        """Whether nothing but timers is left and the last round of them led to nothing."""
+
+    def count(self, event: Event, commands: Sequence[Command]) -> None:
+        """Take in one event and what was asked for because of it."""
+        self._owed += sum(type(command) is not WakeAt for command in commands) - _replies(event)
+        moved = len(commands) > sum(type(command) is WakeAt for command in commands)
+        if isinstance(event, Woke):
+            self._hopeful.discard(event.at)
+        if moved or self._owed or not isinstance(event, Woke):
+            self._hopeful.update(command.at for command in commands if isinstance(command, WakeAt))
+        self.in_vain = isinstance(event, Woke) and not (self._owed or self._hopeful or moved)
+
+
+def _replies(event: Event) -> int:
+    """Replies in an event: one, those of the calls that an abort ended, or none in a notice."""
+    if isinstance(event, Aborted):
+        return 1 + len(event.cuts)
+    return 0 if isinstance(event, Started | Woke) else 1
