@@ -19,7 +19,7 @@ from rlsim.core.commands import Command
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Event, Finished
 from rlsim.core.ticks import Ticks
-from rlsim.presets import preset_names
+from rlsim.presets import load_preset, preset_names
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.run import collector_paused, make_controller, make_world
 from rlsim.sim.simulation import Simulation
@@ -63,8 +63,10 @@ def scenario(preset: str) -> Plan:
         "policy": {"preset": preset, **PARAMETERS.get(preset, {})},
         "run": {"steps": 8, "warmup_steps": 0},
     }
-    if preset == "sao":
-        tree["workload"] |= {"prompts_per_step": 256, "group_size": 1}
+    for path, value in load_preset(preset).needs.items():
+        section, _, key = path.partition(".")
+        tree.setdefault(section, {})[key] = value
+    tree["workload"]["prompts_per_step"] = 256 // tree["workload"]["group_size"]
     try:
         return plan(Scenario.model_validate(tree))
     except PlanError as error:

@@ -10,6 +10,7 @@ from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.policy import DEFAULTS, Policy
+from rlsim.policies.protocols import Tests, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part
 from rlsim.presets import load_preset
 from rlsim.scenario.schema import Scenario
@@ -71,6 +72,7 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
     except ParameterError as error:
         choice, _, field = error.path.partition(".")
         raise _in_policy(error, choice, field, scenario.policy) from error
+    _check_observations(scenario, policy)
     if policy.ordering.ranks and scenario.rollout.scheduling_policy == "fcfs":
         allowed = "priority: this policy ranks calls (policy.parts.ordering), and these engines would ignore it"
         raise ParameterError("rollout.scheduling_policy", "fcfs", allowed)
@@ -85,6 +87,19 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
         raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
     if policy.placement.shared and rollout != trainer:
         raise ParameterError("trainer.gpus", trainer, f"rollout.gpus = {rollout}: this policy shares the GPUs")
+
+
+def _check_observations(scenario: Scenario, policy: Policy) -> None:
+    """What a policy asks of trainer and replicas that the scenario does not describe."""
+    if isinstance(policy.update, WatchesEss) and scenario.workload.mismatch is None:
+        allowed = "engine_variance and variance_per_step: this policy reads the effective sample size"
+        raise ParameterError("workload.mismatch", None, allowed)
+    if not isinstance(policy.update, Tests):
+        return
+    if scenario.sync.acceptance is None:
+        raise ParameterError("sync.acceptance", None, "probability: this policy lets replicas judge new weights")
+    if scenario.sync.scope == "per_replica":
+        raise ParameterError("sync.scope", "per_replica", "global: the replicas judge new weights together")
 
 
 def _check_local_batches(scenario: Scenario, policy: Policy) -> None:

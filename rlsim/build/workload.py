@@ -6,6 +6,7 @@ from rlsim.scenario.schema import Law, Scenario
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.laws_by_name import latency_from_fields, law_from_fields
 from rlsim.workload.lengths import LengthLaw
+from rlsim.workload.mismatch import Mismatch
 from rlsim.workload.workload import Drift, Turns, Workload
 
 
@@ -23,6 +24,9 @@ def make_workload(scenario: Scenario) -> Workload:
     if given.reward is not None:
         reward = _latency(given.reward.latency_seconds, "workload.reward.latency_seconds")
     drift = Drift(given.drift.growth_per_version, given.drift.max_factor) if given.drift.growth_per_version else None
+    mismatch = None
+    if given.mismatch is not None:
+        mismatch = Mismatch(given.mismatch.engine_variance, given.mismatch.variance_per_step)
     return Workload(
         0,
         given.group_size,
@@ -33,6 +37,7 @@ def make_workload(scenario: Scenario) -> Workload:
         drift,
         turns,
         reward,
+        mismatch,
     )
 
 

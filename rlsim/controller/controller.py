@@ -20,7 +20,7 @@ from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Loads, Sample, Shape, View
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Batch
+from rlsim.policies.protocols import Batch, Tests
 
 
 class Controller:
@@ -92,7 +92,9 @@ class Controller:
             if batch is not None:
                 self._take(batch)
         elif view.trainer == "trained" and self._drained():
-            self._out.append(Sync(view.version + 1, self.policy.update.mode, self.policy.update.resume_seconds))
+            update = self.policy.update
+            test = isinstance(update, Tests) and update.tests_candidates
+            self._out.append(Sync(view.version + 1, update.mode, update.resume_seconds, test))
             view.trainer = "syncing"
         if view.trainer == "clearing" and not view.running_samples:
             self._rollouts.settle_round()
@@ -131,6 +133,7 @@ class Controller:
 
     def _trained(self, event: Trained) -> None:
         view = self.view
+        view.ess = event.ess
         if not self._batch.last:
             self._wait()
             return
@@ -154,7 +157,10 @@ class Controller:
         return not self.view.generating_samples and not self._rollouts.in_tools
 
     def _synced(self, event: Synced) -> None:
-        self.view.version = event.version
+        if event.accepted:
+            self.view.version = event.version
+        else:
+            self.view.rejected += 1
         self.view.generating = True
         self._end_iteration()
         self._rollouts.drop_expired()

@@ -87,6 +87,8 @@ class Sync:
     mode: UpdateMode
     resume_seconds: float = 0.0
     """What the clients of aborted calls wait before they resubmit (a polling or retry interval)."""
+    test: bool = False
+    """Whether the replicas judge the weights and go on with the old ones when they refuse them."""
 
 
 @dataclass(frozen=True, slots=True)

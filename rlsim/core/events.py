@@ -70,6 +70,8 @@ class Trained:
     """Reply to ``Train``."""
 
     step: int
+    ess: float | None = None
+    """Effective sample size of the importance weights, as a share of the samples; None where nobody measures it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Synced:
     """Reply to ``Sync``: every replica serves ``version`` and generates again."""
 
     version: int
+    accepted: bool = True
+    """Whether the weights passed the test asked for; otherwise those before them are served still."""
 
 
 @dataclass(frozen=True, slots=True)

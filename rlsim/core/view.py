@@ -147,6 +147,10 @@ class View:
     now: Ticks = 0
     version: int = 0
     """Weights version that the replicas serve."""
+    rejected: int = 0
+    """Publications that failed their test: the version did not change."""
+    ess: float | None = None
+    """Effective sample size that the trainer measured in its last step, as a share; None if it does not."""
     trainer: TrainerState = "idle"
     generating: bool = True
     """Whether the replicas are there for rollout (false while shared GPUs train)."""

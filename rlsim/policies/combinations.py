@@ -34,6 +34,7 @@ from rlsim.policies.leftovers.fates import DropOld
 from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
 from rlsim.policies.leftovers.off_policy import OffPolicySteps
 from rlsim.policies.policy import Policy
+from rlsim.policies.protocols import Tests
 from rlsim.policies.registry import CHOICES
 from rlsim.policies.update.deferred import Deferral
 from rlsim.policies.update.modes import Publish
@@ -53,7 +54,7 @@ def check(policy: Policy, shape: Shape) -> None:
     """
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
-    rules += [_check_spares, _check_old_steps, _check_waits]
+    rules += [_check_tests, _check_spares, _check_old_steps, _check_waits]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -126,6 +127,15 @@ def _check_rounds(policy: Policy, shape: Shape) -> None:
     if leftovers.ends_round and (stuck or isinstance(admission, LaggedSeats)):
         allowed = "keep-all or drop-old: groups that a round's end cuts keep their places in this admission's count, "
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed + "so it may never resume them")
+
+
+def _check_tests(policy: Policy, shape: Shape) -> None:
+    """A publication that is refused makes no version, and admission that counts versions lets nothing in for it."""
+    tests = isinstance(policy.update, Tests) and policy.update.tests_candidates
+    counted = not isinstance(policy.admission, Barrier) and _batches_per_version(policy, shape) is not None
+    if tests and (counted or isinstance(policy.leftovers, OffPolicySteps)):
+        name, allowed = _name("admission", policy.admission), "barrier, or one that does not count versions: "
+        raise ParameterError("admission.use", name, allowed + "weights that are refused make none, then it starves")
 
 
 def _check_spares(policy: Policy, shape: Shape) -> None:

@@ -89,6 +89,26 @@ class Update(Protocol):
         ...
 
 
+@runtime_checkable
+class Tests(Protocol):
+    """Updates whose weights the replicas judge before they serve them."""
+
+    @property
+    def tests_candidates(self) -> bool:
+        """Whether a publication may be refused."""
+        ...
+
+
+@runtime_checkable
+class WatchesEss(Protocol):
+    """Updates that read ``view.ess``: the trainer has to measure it."""
+
+    @property
+    def min_ess(self) -> float:
+        """Share of the samples below which weights are published."""
+        ...
+
+
 class Leftovers(Protocol):
     """What becomes of stale, surplus and unfinished work?"""
 

@@ -59,7 +59,9 @@ from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.ordering.feedback_queue import FeedbackQueue
 from rlsim.policies.placement.static import Colocated, Disaggregated
 from rlsim.policies.update.deferred import Deferred
+from rlsim.policies.update.ess_triggered import EssTriggered
 from rlsim.policies.update.modes import Publish
+from rlsim.policies.update.tested import Tested
 
 
 class Part(Protocol):
@@ -99,7 +101,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "local-batches": LocalBatches,
         "oldest-step-first": OldestStepFirst,
     },
-    "update": {"publish": Publish, "deferred": Deferred},
+    "update": {"publish": Publish, "deferred": Deferred, "ess-triggered": EssTriggered, "tested": Tested},
     "leftovers": {
         "keep-all": KeepAll,
         "end-round": EndRound,

@@ -188,4 +188,5 @@ class _Reader:
         life.tool_since = NEVER
 
     def _synced(self, now: Ticks, event: Synced) -> None:
-        self._version = event.version
+        if event.accepted:
+            self._version = event.version

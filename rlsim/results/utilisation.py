@@ -16,7 +16,7 @@ from rlsim.results.columns import PHASES
 from rlsim.results.tables import Digest
 
 Shares = dict[str, float]
-USES = ("decode", "prefill", *PHASES, "sync", "switch", *IDLE)
+USES = ("decode", "prefill", *PHASES, "sync", "rejected", "switch", *IDLE)
 """Uses of GPU time in the order of every output; names of a user's own parts follow."""
 
 

@@ -203,6 +203,13 @@ class Trainer(Section):
             yield ParameterError("gpus", self.gpus, f"a multiple of {ranks} ({split})")
 
 
+class Acceptance(Section):
+    """How often replicas accept new weights, for policies that let them judge."""
+
+    probability: float = Field(ge=0, le=1, description="That a candidate passes")
+    test_seconds: Seconds = Field(default=0.0, description="Time of a test on the replicas")
+
+
 class Sync(Section):
     """What it costs to publish weights to the replicas; when it happens is the policy's."""
 
@@ -213,6 +220,7 @@ class Sync(Section):
     tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
     per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
     scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
+    acceptance: Acceptance | None = Field(default=None, description="None: new weights are not judged")
 
 
 class Switching(Section):
@@ -252,6 +260,13 @@ class Reward(Section):
     workers: Count | None = Field(default=None, description="Scores that run at once; None: no limit")
 
 
+class Mismatch(Section):
+    """How far samples are from the model that trains on them; an estimate. Variances of the log importance weight."""
+
+    engine_variance: Seconds = Field(default=0.0, description="Between engine and trainer with equal weights")
+    variance_per_step: Seconds = Field(description="Growth by a training step between making and training")
+
+
 class Workload(Section):
     """Prompts, groups and lengths."""
 
@@ -264,6 +279,7 @@ class Workload(Section):
     drift: Drift = Field(default=Drift(), description="Growth of the length with the version")
     turns: Turns | None = Field(default=None, description="None: one turn")
     reward: Reward | None = Field(default=None, description="None: scored in no time")
+    mismatch: Mismatch | None = Field(default=None, description="None: effective sample sizes are not reported")
 
 
 class Policy(Section):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from rlsim.core.commands import Submit
 from rlsim.core.engine import Request
-from rlsim.core.events import Cut, Finished
+from rlsim.core.events import Cut, Finished, Segments
 from rlsim.core.ticks import Ticks
+from rlsim.sim.updates import Updates
 from rlsim.sim.world import World
 
 
@@ -25,6 +26,7 @@ class Trajectory:
         "member",
         "prompt",
         "response_tokens",
+        "token_steps",
         "turn",
         "turns",
     )
@@ -36,6 +38,8 @@ class Trajectory:
         """Of the turn under way, once its first token exists; 0 before."""
         self.made_tokens = self.allowed_tokens = 0
         """Of that turn, before the call under way; and what that call may make, 0 for no limit."""
+        self.token_steps = 0
+        """Sum over the tokens made so far of the optimizer steps behind the weights that made them."""
         self.given_tokens = self.response_tokens = 0
         """Tokens not made by the model, and tokens made by it, as of the last call that ended."""
 
@@ -48,6 +52,7 @@ class Calls:
         self._world, self._version = world, version
         self._drifts = world.workload.drift is not None
         self._kv_age = 0
+        self.updates = Updates()
         self.trajectories: dict[int, Trajectory] = {}
 
     def drop_kv(self) -> None:
@@ -99,6 +104,7 @@ class Calls:
         trajectory = self.trajectories[request.sample]
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
+        self._made_by(trajectory, tuple(request.segments))
         trajectory.kv_age = self._kv_age
         reason: Literal["stop", "length", "tool", "chunk"] = "stop"
         if request.tokens >= self._world.max_model_len:
@@ -115,7 +121,20 @@ class Calls:
         """Book what an aborted call had made."""
         trajectory = self.trajectories[made.sample]
         trajectory.response_tokens += made.tokens
+        self._made_by(trajectory, made.segments)
         trajectory.kv_age = self._kv_age
+
+    def _made_by(self, trajectory: Trajectory, segments: Segments) -> None:
+        if self._world.workload.mismatch is not None:
+            trajectory.token_steps += self.updates.token_steps(segments)
+
+    def ess(self, samples: Sequence[int]) -> float | None:
+        """Effective sample size of samples just trained on; None without a law of it."""
+        mismatch = self._world.workload.mismatch
+        if mismatch is None:
+            return None
+        found = [self.trajectories[sample] for sample in samples]
+        return mismatch.ess([self.updates.steps - one.token_steps / max(1, one.response_tokens) for one in found])
 
     def room_tokens(self, sample: int) -> int:
         """Tokens that a tool may add: frameworks cut its output, so that the next turn can still begin."""

@@ -18,8 +18,9 @@ from rlsim.core.streams import generator
 from rlsim.core.ticks import to_ticks
 from rlsim.core.view import Sample
 from rlsim.costs.memory import weight_bytes_per_gpu
+from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import Simulation
-from rlsim.sim.world import World
+from rlsim.sim.world import Acceptance, World
 from rlsim.workload.workload import Workload
 
 Length = Callable[[Request, int], int]
@@ -89,7 +90,13 @@ def make_world(plan: Plan, workload: Workload) -> World:
         _kv_ticks(plan, plan.device.host_link_bytes_per_second),
         _pull_ticks(plan),
         _kv_ticks(plan, plan.device.inter_node_bytes_per_second),
+        _acceptance(scenario, workload.seed),
     )
+
+
+def _acceptance(scenario: Scenario, seed: int) -> Acceptance | None:
+    given = scenario.sync.acceptance
+    return None if given is None else Acceptance(seed, given.probability, given.test_seconds)
 
 
 def _replica(plan: Plan, index: int, law: StepTime, workload: Workload) -> Replica:

@@ -177,19 +177,23 @@ class Simulation:
         self._trainer.train(command, samples, lambda: self._trained(command))
 
     def _trained(self, command: Train) -> None:
+        ess = self._calls.ess(command.samples)
         for sample in command.samples:
             del self._calls.trajectories[sample]
-        self._deliver(Trained(command.step))
+        if command.last:
+            self._calls.updates.trained()
+        self._deliver(Trained(command.step, ess))
 
     def _sync(self, command: Sync) -> None:
-        self._trainer.sync(command, lambda: self._synced(command))
+        self._trainer.sync(command, lambda accepted: self._synced(command, accepted))
 
-    def _synced(self, command: Sync) -> None:
+    def _synced(self, command: Sync, accepted: bool) -> None:
+        self._calls.updates.published(accepted)
         if command.mode != "keep":
             self._calls.drop_kv()
             for request in self._restoring.values():
                 request.restored_tokens = 0
-        self._deliver(Synced(command.version))
+        self._deliver(Synced(command.version, accepted))
 
     def _set_role(self, command: SetRole) -> None:
         self._trainer.set_role(command.role, lambda: self._deliver(RoleSet(command.role)))

@@ -13,6 +13,7 @@ from rlsim.sim.world import World
 
 TRAINER = -1
 Then = Callable[[], None]
+Told = Callable[[bool], None]
 
 
 class Trainer:
@@ -21,6 +22,7 @@ class Trainer:
     def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog) -> None:
         self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
         self._streaming = False
+        self._tests = 0
 
     def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
         """Run the phases of a step, or of the part of it that has come."""
@@ -50,14 +52,15 @@ class Trainer:
         timed = [(name, update if name.startswith("update_") else seconds) for name, seconds in phases]
         return timed if last else _without_overhead(timed)
 
-    def sync(self, command: Sync, then: Then) -> None:
-        """Publish weights in the mode asked for."""
+    def sync(self, command: Sync, then: Told) -> None:
+        """Publish weights in the mode asked for; ``then`` is told whether the replicas accepted them."""
         reset = command.mode != "keep"
         asked = self._clock.now
 
-        def booked() -> None:
-            self._log.spans.append(SpanRow(TRAINER, "sync", asked, self._clock.now, command.version))
-            then()
+        def booked(accepted: bool = True) -> None:
+            what = "sync" if accepted else "rejected"
+            self._log.spans.append(SpanRow(TRAINER, what, asked, self._clock.now, command.version))
+            then(accepted)
 
         if command.mode == "pull":
             self._clock.after(self._world.sync_ticks, lambda: self._offer(command.version, booked))
@@ -73,18 +76,26 @@ class Trainer:
         self._fleet.offer(version, self._world.pull_ticks)
         then()
 
-    def _transfer(self, command: Sync, reset: bool, then: Then) -> None:
+    def _transfer(self, command: Sync, reset: bool, then: Told) -> None:
         start = self._clock.now
-        wait = to_ticks(command.resume_seconds)
+        accepted, test_ticks = self._judged(command)
 
         def arrived() -> None:
-            self._fleet.set_version(command.version, reset)
+            self._fleet.set_version(command.version if accepted else command.version - 1, reset)
+            what = "sync" if accepted else "rejected"
             for replica in self._fleet.replicas:
-                self._log.spans.append(SpanRow(replica.index, "sync", start, self._clock.now, command.version))
+                self._log.spans.append(SpanRow(replica.index, what, start, self._clock.now, command.version))
             self._fleet.resume()
-            then()
+            then(accepted)
 
-        self._clock.after(self._world.sync_ticks + wait, arrived)
+        self._clock.after(self._world.sync_ticks + test_ticks + to_ticks(command.resume_seconds), arrived)
+
+    def _judged(self, command: Sync) -> tuple[bool, Ticks]:
+        """Whether the replicas accept the weights, and how long they take to find out."""
+        if not command.test or self._world.acceptance is None:
+            return True, 0
+        self._tests += 1
+        return self._world.acceptance.passes(self._tests), to_ticks(self._world.acceptance.test_seconds)
 
     def set_role(self, role: str, then: Then) -> None:
         """Switch the shared GPUs; the engines are paused from here to the next publication."""

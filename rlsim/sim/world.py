@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from rlsim.core.replica import Replica
+from rlsim.core.streams import generator
 from rlsim.core.ticks import Ticks
 from rlsim.workload.workload import Workload
 
@@ -25,6 +26,19 @@ class Training(Protocol):
     def optimizer_seconds(self) -> float:
         """One optimizer step."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Tests of new weights on the replicas, passed with a probability: luck that is the same for every policy."""
+
+    seed: int
+    probability: float
+    test_seconds: float
+
+    def passes(self, test: int) -> bool:
+        """Whether the ``test``-th candidate of the run is accepted."""
+        return bool(generator(self.seed, "acceptance", test).random() < self.probability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +63,5 @@ class World:
     """A replica's loading of new weights from its relay."""
     pool_ticks_per_token: int = 0
     """Fetching one token's KV from another replica or a shared pool."""
+    acceptance: Acceptance | None = None
+    """How replicas judge new weights, for policies that ask for it."""

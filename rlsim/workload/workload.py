@@ -18,6 +18,7 @@ from rlsim.core.streams import FloatArray, IndexedUniforms, generator
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.lengths import LengthLaw, described
 from rlsim.workload.luck import Copula, GroupDraws, independent
+from rlsim.workload.mismatch import Mismatch
 from rlsim.workload.ranges import above, whole, within
 from rlsim.workload.tails import group_max_ratio
 
@@ -100,6 +101,7 @@ class Workload:
     drift: Drift | None = None
     turns: Turns | None = None
     reward_latency: LatencyLaw | None = None
+    mismatch: Mismatch | None = None
     _luck: _Luck = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -46,6 +46,10 @@ UPDATES: list[dict[str, Any]] = [
         for steps in (1, 2)
     ),
     {"use": "deferred", "max_steps_behind": 2},
+    {"use": "ess-triggered", "mode": "keep"},
+    {"use": "ess-triggered", "mode": "abort", "max_steps_behind": 2},
+    {"use": "tested", "mode": "drain"},
+    {"use": "tested", "mode": "abort"},
 ]
 LEFTOVERS: list[dict[str, Any]] = [
     {"use": "keep-all"},

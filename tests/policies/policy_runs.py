@@ -23,6 +23,7 @@ from rlsim.core.events import (
 )
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
+from rlsim.presets import load_preset, preset_names
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.run import simulate
 
@@ -53,17 +54,12 @@ BASE: dict[str, Any] = {
 }
 
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "seer": {"rollout__scheduling_policy": "priority"},
-    "sao": {"workload__group_size": 1},
-}
-"""What a preset needs of the engines and the workload."""
-
-
 def scenario(policy: Mapping[str, Any], **changes: Any) -> Scenario:
     """The small scenario under a policy; ``workload__group_size=4`` replaces one value."""
     made = {key: dict(value) if isinstance(value, dict) else value for key, value in BASE.items()}
-    for path, value in {**ENGINES.get(policy.get("preset", ""), {}), **changes}.items():
+    known = policy.get("preset") in preset_names()
+    needs = load_preset(policy["preset"]).needs if known else {}
+    for path, value in {**{key.replace(".", "__"): value for key, value in needs.items()}, **changes}.items():
         section, _, key = path.partition("__")
         if key:
             made[section] = {**made[section], key: value}
@@ -260,6 +256,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "sao": {"max_rollouts": 4},
     "laminar": {"replica_batch": 4},
     "laminar-repack": {"replica_batch": 4, "repack_below": 3, "repack_capacity": 4, "repack_seconds": 0.0},
+    "dlc": {"max_inflight_per_engine": 3},
+    "mipu": {},
     "verl-sync": {},
     "verl-one-step-off": {},
     "verl-fully-async": {"trigger_parameter_sync_step": 3, "staleness_threshold": 0.7},

@@ -136,14 +136,15 @@ class ScriptedWorld(RuleBasedStateMachine):
         self.tell(Scored(sample))
 
     @precondition(lambda self: self.trainer)
-    @rule()
-    def the_trainer_answers(self) -> None:
+    @rule(accepted=st.booleans(), ess=st.sampled_from([None, 0.2, 0.9]))
+    def the_trainer_answers(self, accepted: bool, ess: float | None) -> None:
         match self.trainer.pop():
             case Train(step=step):
-                self.tell(Trained(step))
-            case Sync(version=version):
-                self.asleep, self.version = False, version
-                self.tell(Synced(version))
+                self.tell(Trained(step, ess))
+            case Sync(version=version, test=test):
+                accepted = accepted or not test
+                self.asleep, self.version = False, version if accepted else self.version
+                self.tell(Synced(version, accepted))
             case SetRole(role=role):
                 self.asleep = True
                 self.tell(RoleSet(role))

@@ -85,7 +85,7 @@ def test_an_event_that_cannot_have_happened_is_a_difference() -> None:
         replay([Decision(0, Finished(99, 0, 1, ((0, 1),), "stop", 0), ())], fresh(run))
 
 
-GOOD: dict[str, Any] = {"now": 1, "event": {"type": "Synced", "version": 2}, "commands": []}
+GOOD: dict[str, Any] = {"now": 1, "event": {"type": "ToolReturned", "sample": 2, "output_tokens": 3}, "commands": []}
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ GOOD: dict[str, Any] = {"now": 1, "event": {"type": "Synced", "version": 2}, "co
         ({"event": None}, "event: found None; allowed: a mapping with a type"),
         ({"event": {"type": "Sinced", "version": 2}}, "did you mean 'Synced'"),
         ({"event": {"type": "Submit"}}, r"event\.type"),
-        ({"event": {"type": "Synced"}}, "exactly version"),
-        ({"event": {"type": "Synced", "version": 2, "more": 1}}, "exactly version"),
+        ({"event": {"type": "Synced"}}, "exactly version, accepted"),
+        ({"event": {"type": "Synced", "version": 2, "more": 1}}, "exactly version, accepted"),
         ({"event": {"type": "RoleSet", "role": "sleep"}}, r"event\.role: found 'sleep'"),
         ({"event": {"type": "Aborted", "cuts": [{"sample": 1}]}}, r"event\.cuts"),
         ({"commands": {}}, "commands: found {}; allowed: a list"),

@@ -13,7 +13,7 @@ from small_runs import STEP_SECONDS, UNIFORM, commands, ledger_is_closed, planne
 from rlsim.core.commands import Train
 from rlsim.core.errors import DeadlockError
 from rlsim.core.log import RunLog
-from rlsim.presets import preset_names
+from rlsim.presets import load_preset, preset_names
 from rlsim.sim.run import simulate
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
@@ -68,7 +68,6 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         "rollout.gpus": gpus,
         "rollout.data_parallel": ranks,
         "rollout.max_num_seqs": draw(st.sampled_from([2, 5, 64])),
-        "rollout.scheduling_policy": "priority" if preset == "seer" else "fcfs",
         "rollout.max_num_batched_tokens": draw(st.sampled_from([64, 8192])),
         "rollout.enable_prefix_caching": draw(st.booleans()),
         "rollout.kv_while_waiting": draw(st.sampled_from(["keep", "drop", "offload"])),
@@ -84,10 +83,11 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         "workload.drift": draw(st.sampled_from([{}, {"growth_per_version": 0.2, "max_factor": 3.0}])),
         "run.steps": draw(st.integers(1, 5)),
     }
-    if preset.startswith("verl-fully-async"):
+    if preset.startswith(("verl-fully-async", "verl-v1-separate")):
         changes["workload.prompts_per_step"] = 4
-    if preset == "sao":
-        changes["workload.group_size"] = 1
+    changes |= load_preset(preset).needs
+    if preset == "mipu":
+        changes["sync.scope"] = "global"
     if draw(st.booleans()):
         changes |= {f"rollout.{key}": value for key, value in FINE_KV.items()}
     if draw(st.integers(0, 4)) == 0:

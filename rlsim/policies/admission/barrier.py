@@ -20,6 +20,6 @@ class Barrier:
         return self
 
     def room(self, view: View) -> tuple[int, str]:
-        """(versions served + 1) batches in all."""
+        """(publications tried + 1) batches in all."""
         admitted = view.started_groups - view.dropped_groups
-        return (view.version + 1) * view.shape.prompts_per_step - admitted, "barrier"
+        return (view.version + view.rejected + 1) * view.shape.prompts_per_step - admitted, "barrier"
