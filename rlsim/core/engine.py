@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rlsim.core.discipline import VLLM, Discipline
 from rlsim.core.ticks import Ticks
 
 
@@ -21,6 +22,7 @@ class EngineLimits:
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    discipline: Discipline = VLLM
 
 
 class Request:
@@ -42,6 +44,7 @@ class Request:
         "finish_at",
         "first_token",
         "joined_at",
+        "max_tokens",
         "preemptions",
         "priority",
         "prompt",
@@ -64,6 +67,7 @@ class Request:
         priority: int = 0,
         arrival: int = 0,
         restored_tokens: int = 0,
+        max_tokens: int = 0,
     ) -> None:
         self.sample, self.prompt = sample, prompt
         self.content: tuple[object, ...] = ("sample", sample)
@@ -73,6 +77,8 @@ class Request:
         self.priority, self.arrival = priority, arrival
         self.restored_tokens = restored_tokens
         """Tokens of the context whose KV is brought back from the host instead of computed."""
+        self.max_tokens = max_tokens
+        """Most tokens that the caller allows, which an engine is told; 0: as many as the longest sequence leaves."""
         self.tokens = context_tokens
         """Context and output so far; while decoding, as of step ``joined_at``."""
         self.computed = 0

@@ -1,13 +1,16 @@
-"""The waiting queue of an engine: first come first served, or by priority, as vLLM orders them."""
+"""The waiting queue of an engine: first come first served, or by priority, as vLLM orders them, or by a discipline."""
 
 from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rlsim.core.engine import Request
+from rlsim.core.discipline import Ageing
+from rlsim.core.engine import EngineLimits, Request
+
+Rank = tuple[int, int, int]
 
 
 class WaitingQueue(Protocol):
@@ -70,19 +73,28 @@ class FcfsQueue:
         return iter(list(self._requests.values()))
 
 
-class PriorityQueue:
-    """Lowest (priority, arrival, sample) first; a preempted request takes its own place again."""
+def by_priority(request: Request) -> Rank:
+    """VLLM's rank: priority, then arrival."""
+    return request.priority, request.arrival, request.sample
 
-    __slots__ = ("_heap", "_live")
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int]] = []
+class RankedQueue:
+    """Lowest rank first; a preempted request takes its own place again.
+
+    A rank ends in the sample and stays the same while the request waits.
+    """
+
+    __slots__ = ("_heap", "_live", "_rank")
+
+    def __init__(self, rank: Callable[[Request], Rank] = by_priority) -> None:
+        self._rank = rank
+        self._heap: list[Rank] = []
         self._live: dict[int, Request] = {}
 
     def push(self, request: Request) -> bool:
         """Enqueue by rank; true when it is now the head."""
         self._live[request.sample] = request
-        heapq.heappush(self._heap, _rank(request))
+        heapq.heappush(self._heap, self._rank(request))
         return self.head() is request
 
     def push_front(self, request: Request) -> None:
@@ -93,7 +105,7 @@ class PriorityQueue:
         """The request of the lowest rank."""
         while True:
             request = self._live.get(self._heap[0][2])
-            if request is not None and _rank(request) == self._heap[0]:
+            if request is not None and self._rank(request) == self._heap[0]:
                 return request
             heapq.heappop(self._heap)
 
@@ -110,8 +122,16 @@ class PriorityQueue:
         return len(self._live)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(sorted(self._live.values(), key=_rank))
+        return iter(sorted(self._live.values(), key=self._rank))
 
 
-def _rank(request: Request) -> tuple[int, int, int]:
-    return request.priority, request.arrival, request.sample
+def by_age(ageing: Ageing) -> Callable[[Request], Rank]:
+    """The rank of a discipline; equal ones by arrival, then by sample."""
+    return lambda request: (ageing.rank(request.tokens, request.arrival), request.arrival, request.sample)
+
+
+def waiting_queue(limits: EngineLimits) -> WaitingQueue:
+    """The queue that the limits and their discipline ask for."""
+    if limits.discipline.ageing is not None:
+        return RankedQueue(by_age(limits.discipline.ageing))
+    return RankedQueue() if limits.scheduling_policy == "priority" else FcfsQueue()

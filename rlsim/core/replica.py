@@ -35,7 +35,7 @@ class Replica:
         jump: bool = True,
     ) -> None:
         self.index, self.limits, self.law = index, limits, law
-        self.ranks = [Scheduler(limits) for _ in range(ranks)]
+        self.ranks = [Scheduler(limits, law) for _ in range(ranks)]
         self.version = 0
         self.steps = 0
         """Steps of the window under way; 0 between windows."""

@@ -4,7 +4,8 @@
 running requests first, in order of admission, each a decode token or the next chunk of its prefill; then
 waiting ones while a seat, the token budget and the KV blocks last, unless something was just preempted. It
 answers for how many steps that decision stands: until a request finishes, a block is missing, or a
-prefill, an admission or a preemption makes the next step different. ``advance`` runs any number of them.
+prefill, an admission or a preemption makes the next step different. ``advance`` runs any number of them. A
+discipline in the limits replaces single rules (:mod:`rlsim.core.discipline`); without one they are vLLM's.
 
 All decodes gain one token a step, so a request's own state is kept as of the step at which it began to decode
 (``joined_at``) and the need for blocks as a count of requests by the residue of that need. Times are
@@ -18,18 +19,20 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable
 
+from rlsim.core.admission import AdmissionTest
+from rlsim.core.chunks import Chunk, PacedChunks
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.kvcache import BlockPool, PrefixCache
-from rlsim.core.queues import FcfsQueue, PriorityQueue, WaitingQueue
-
-Chunk = tuple[Request, int]
+from rlsim.core.queues import WaitingQueue, waiting_queue
+from rlsim.core.steptime import StepTime
 
 
 class Scheduler:
     """The waiting and running requests of one engine and the KV blocks they hold."""
 
-    def __init__(self, limits: EngineLimits) -> None:
-        self.limits = limits
+    def __init__(self, limits: EngineLimits, law: StepTime | None = None) -> None:
+        """``law`` predicts step times where the discipline has a target for them."""
+        self.limits, rules = limits, limits.discipline
         self.length: Callable[[Request, int], int] | None = None
         """Gives the target of a request whose first token is made by weights of a version, where that matters."""
         self.pool: BlockPool | PrefixCache = (
@@ -37,7 +40,7 @@ class Scheduler:
             if limits.enable_prefix_caching
             else BlockPool(limits.kv_blocks)
         )
-        self.waiting: WaitingQueue = PriorityQueue() if limits.scheduling_policy == "priority" else FcfsQueue()
+        self.waiting: WaitingQueue = waiting_queue(limits)
         self.running: dict[int, Request] = {}
         self.step = 0
         self.decodes = self.kv_tokens = 0
@@ -55,6 +58,9 @@ class Scheduler:
         self._finish: list[tuple[int, int, Request]] = []
         self._needs = [0] * limits.block_size
         self._entries = 0
+        self._test = AdmissionTest(rules.admission, limits) if rules.admission else None
+        self._paced = PacedChunks(rules.step_target, law) if rules.step_target and law else None
+        self._most_chunks = rules.max_concurrent_prefills or limits.max_num_seqs
 
     # -- what the outside does ------------------------------------------------------------------------
 
@@ -129,7 +135,7 @@ class Scheduler:
             self.pool.take(self._needs[-self.step % self.limits.block_size])
             budget -= self.decodes
             if self._partial is not None and budget:
-                budget -= self._continue_prefill(self._partial, budget)
+                budget = self._continue_prefill(self._partial, budget)
         if budget and not self.preempted and len(self.waiting):
             self._admit(budget)
         return self._steps()
@@ -151,6 +157,8 @@ class Scheduler:
             self.prefill_tokens += tokens
             if request.computed == request.tokens and self._sample_after_prefill(request):
                 finished.append(request)
+        if finished and self._test is not None:
+            self._test.learn(finished)
         return finished
 
     def _steps(self) -> int:
@@ -164,14 +172,23 @@ class Scheduler:
         while finish[0][2].finish_at != finish[0][0]:
             heapq.heappop(finish)
         steps = finish[0][0] - self.step
+        if self._test is not None and self._test.refused_until > self.step:
+            steps = min(steps, self._test.refused_until - self.step)
         if (steps // self.limits.block_size + 1) * self.decodes <= self.pool.free:
             return steps  # enough whatever the residues
         return min(steps, 1 + self._steps_that_fit(self.step + 1, self.pool.free))
 
     def _continue_prefill(self, request: Request, budget: int) -> int:
-        tokens = min(request.tokens - request.computed, budget)
+        """Schedule the next chunk; what is left of the budget, nothing when the chunk was cut short."""
+        tokens = self._chunk_tokens(request, request.computed, budget)
         self._schedule_chunk(request, tokens)
-        return tokens
+        return budget - tokens if self._partial is None else 0
+
+    def _chunk_tokens(self, request: Request, computed: int, budget: int) -> int:
+        tokens = min(request.tokens - computed, budget)
+        if self._paced is None or not tokens:
+            return tokens
+        return self._paced.tokens(self.decodes, self.kv_tokens, self.chunks, computed, tokens)
 
     def _is_short_of_blocks(self) -> bool:
         needed = self._needs[-self.step % self.limits.block_size]
@@ -180,7 +197,7 @@ class Scheduler:
         return needed > self.pool.free
 
     def _chunk_blocks(self, request: Request, budget: int) -> int:
-        tokens = min(request.tokens - request.computed, budget)
+        tokens = self._chunk_tokens(request, request.computed, budget)
         return self._blocks(request.computed + tokens) - request.blocks if tokens else 0
 
     def _schedule_chunk(self, request: Request, tokens: int) -> None:
@@ -193,8 +210,10 @@ class Scheduler:
         self._partial = request if computed < request.tokens else None
 
     def _admit(self, budget: int) -> None:
-        limits, pool = self.limits, self.pool
+        limits, pool, test = self.limits, self.pool, self._test
         while budget and len(self.waiting) and len(self.running) < limits.max_num_seqs:
+            if len(self.chunks) >= self._most_chunks:
+                return
             request = self.waiting.head()
             hit = pool.lookup(request, (request.tokens - 1) // limits.block_size)
             computed = max(hit.blocks * limits.block_size, min(request.restored_tokens, request.tokens - 1))
@@ -202,13 +221,17 @@ class Scheduler:
                 return
             if self._blocks(request.tokens) - hit.blocks + hit.evictable > pool.free:
                 return
+            if self._paced is not None and not self._chunk_tokens(request, computed, budget):
+                return
+            if test is not None and not test.admits(request, self.running, self._entries, self.step):
+                return
             self.waiting.pop()
             pool.adopt(request, hit)
             request.computed, request.blocks, request.cached_blocks = computed, hit.blocks, hit.blocks
             self.running[request.sample] = request
             self._entries += 1
             request.entry = self._entries
-            budget -= self._continue_prefill(request, budget)
+            budget = self._continue_prefill(request, budget)
 
     def _run_short_of_blocks(self, budget: int) -> int:
         """The running pass by priority when blocks are short: request by request, as a victim may have had its turn."""
@@ -219,7 +242,7 @@ class Scheduler:
             if request.sample not in self.running:
                 continue
             chunking = request is self._partial
-            tokens = min(request.tokens - request.computed, budget) if chunking else 1
+            tokens = self._chunk_tokens(request, request.computed, budget) if chunking else 1
             while (needed := self._blocks_needed(request, tokens)) > self.pool.free:
                 budget += self._preempt_least_urgent()
                 if request.sample not in self.running:

@@ -91,6 +91,8 @@ class Cluster:
     drift: int = 0
     """Tokens by which each version lengthens what has not begun."""
     close_at: Ticks | None = None
+    states_longest: bool = False
+    """Calls tell the engine how much they may make; else only the longest sequence bounds them."""
 
 
 class Outcome(NamedTuple):
@@ -227,6 +229,7 @@ class Life:
             course.plan.priority,
             self.clock.now,
             course.tokens - 1 if cluster.offloads and course.turn else 0,
+            course.target - course.made + 2 if cluster.states_longest and not cluster.drift else 0,
         )
         if cluster.forgets and course.turn:
             request.content = ("turn", sample, course.turn)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from naive import Content, NaiveScheduler
-from naive_replica import Batch, NaiveReplica, Rank
+from naive import Content
+from naive_discipline import Batch, DisciplinedScheduler
+from naive_replica import NaiveReplica, Rank
 
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.log import WindowRow
@@ -15,7 +16,7 @@ from rlsim.core.ticks import Ticks
 Length = Callable[[Request, int], int]
 
 
-class VersionedScheduler(NaiveScheduler):
+class VersionedScheduler(DisciplinedScheduler):
     """Knows named contents too, and lengths that the version at the first token decides."""
 
     version = 0
@@ -36,7 +37,7 @@ class OracleReplica(NaiveReplica):
 
     def __init__(self, index: int, limits: EngineLimits, law: StepTime, ranks: int = 1) -> None:
         super().__init__(index, limits, law, ranks)
-        self.ranks = [Rank(VersionedScheduler(limits)) for _ in range(ranks)]
+        self.ranks = [Rank(VersionedScheduler(limits, law)) for _ in range(ranks)]
         self._start: Ticks = 0
 
     @property

@@ -156,7 +156,7 @@ class NaiveScheduler:
         index = 0
         while index < len(self.running) and self._budget > 0:
             request = self.running[index]
-            tokens = min(request.tokens - request.computed, self._budget)
+            tokens = self._granted(request, request.computed)
             while self._missing(request, request.computed + tokens) > len(self.pool.free):
                 victim = self._victim()
                 index -= self.running.index(victim) < index
@@ -172,16 +172,27 @@ class NaiveScheduler:
         while self.waiting and self._budget > 0 and len(self.running) < self.limits.max_num_seqs:
             request = self._head()
             hits = self._cached_prefix(request)
-            tokens = request.tokens - len(hits) * self.limits.block_size
-            if tokens > self._budget and not self.limits.enable_chunked_prefill:
+            computed = len(hits) * self.limits.block_size
+            if request.tokens - computed > self._budget and not self.limits.enable_chunked_prefill:
                 return
             idle_hits = sum(block.users == 0 for block in hits)
             if self._missing(request, request.tokens) - len(hits) + idle_hits > len(self.pool.free):
                 return
+            tokens = self._granted(request, computed)
+            if not tokens or not self._may_enter(request):
+                return
             self.waiting.remove(request)
             self.running.append(request)
             self._adopt(request, hits)
-            self._place(request, min(tokens, self._budget))
+            self._place(request, tokens)
+
+    def _granted(self, request: Request, computed: int) -> int:
+        """Tokens of ``request`` in this step, after ``computed`` ones; 0: it does not enter."""
+        return min(request.tokens - computed, self._budget)
+
+    def _may_enter(self, request: Request) -> bool:
+        """Whether the head of the queue, which fits, may be admitted."""
+        return True
 
     def _head(self) -> Request:
         if self.limits.scheduling_policy == "fcfs":

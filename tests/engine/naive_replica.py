@@ -6,26 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from naive import NaiveScheduler
+from naive_discipline import Batch, DisciplinedScheduler
 
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.steptime import StepTime, attention_pairs
 from rlsim.core.ticks import Ticks
-
-
-@dataclass
-class Batch:
-    """One rank's part of a step."""
-
-    decodes: int = 0
-    kv_tokens: int = 0
-    chunks: int = 0
-    prefill_tokens: int = 0
-    pairs: int = 0
-
-    def ticks(self, law: StepTime) -> Ticks:
-        if self.chunks:
-            return law.mixed(self.decodes, self.kv_tokens, self.chunks, self.prefill_tokens, self.pairs)
-        return law.decode(self.decodes, self.kv_tokens)
 
 
 @dataclass
@@ -84,7 +69,7 @@ class NaiveReplica:
 
     def __init__(self, index: int, limits: EngineLimits, law: StepTime, ranks: int = 1) -> None:
         self.index, self.limits, self.law = index, limits, law
-        self.ranks = [Rank(NaiveScheduler(limits)) for _ in range(ranks)]
+        self.ranks = [Rank(DisciplinedScheduler(limits, law)) for _ in range(ranks)]
         self.version = 0
         self.steps = self.decoded_tokens = self.prefill_tokens = 0
         self.aborted: list[Request] = []

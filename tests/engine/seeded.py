@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from cluster import Abort, Cluster, Sample, Turn, Update
 
+from rlsim.core.discipline import Ageing, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.core.engine import EngineLimits
 from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
@@ -38,6 +40,50 @@ def seeded_cluster(seed: int) -> Cluster:
         drift=rng.choice((0, 0, 0, 3)),
         close_at=_tick(rng, unit, span) if rng.random() < 0.2 else None,
     )
+
+
+def disciplined_cluster(seed: int) -> Cluster:
+    """The cluster of ``seed`` under one to four rules; half of them tell the engine how much a call may make."""
+    rng, cluster = random.Random(f"discipline {seed}"), seeded_cluster(seed)
+    limits = replace(cluster.limits, discipline=_discipline(rng, cluster))
+    if limits.discipline.ageing is not None:
+        limits = replace(limits, scheduling_policy="fcfs")
+    if limits.discipline.step_target is not None:
+        limits = replace(limits, enable_chunked_prefill=True)
+    return replace(cluster, limits=limits, states_longest=rng.random() < 0.5)
+
+
+def _discipline(rng: random.Random, cluster: Cluster) -> Discipline:
+    law, kinds = cluster.law, rng.sample(("admission", "target", "prefills", "order"), rng.choice((1, 1, 2, 4)))
+    target = StepTarget(
+        ticks=law.dense_ps[rng.randrange(len(law.dense_ps))] + rng.randint(0, law.dense_ps[1]),
+        min_chunk_tokens=rng.choice((1, 1, 2, 5)),
+        predicted_scale=rng.choice((0.5, 1.0, 1.0, 1.25)),
+    )
+    return Discipline(
+        admission=_admission(rng) if "admission" in kinds else None,
+        step_target=target if "target" in kinds else None,
+        max_concurrent_prefills=rng.choice((1, 1, 2, 3)) if "prefills" in kinds else None,
+        ageing=Ageing(rng.choice((0, 1, 1)), _prefill_weight(rng, law)) if "order" in kinds else None,
+    )
+
+
+def _admission(rng: random.Random) -> Conservative | PastFuture:
+    reserved = rng.choice((0.0, 0.05, 0.3))
+    if rng.random() < 0.2:
+        return Conservative(reserved)
+    return PastFuture(
+        quantile=rng.choice((None, None, 0.3, 0.5, 0.9, 1.0)),
+        reserved_fraction=reserved,
+        history_calls=rng.choice((1, 4, 200)),
+        initial_calls=rng.choice((0, 0, 1, 3)),
+        seed=rng.randint(0, 3),
+    )
+
+
+def _prefill_weight(rng: random.Random, law: StepTime) -> int:
+    """A token of prefill weighs as much as a wait of no step, a part of one, or many."""
+    return rng.choice((0, 1, law.dense_ps[1] // 3, 50 * law.dense_ps[1]))
 
 
 def _limits(rng: random.Random) -> EngineLimits:

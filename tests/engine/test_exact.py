@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from cluster import Abort, Cluster, Outcome, Sample, Turn, Update, jumping, live, naive, stepping
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from seeded import seeded_cluster
+from seeded import disciplined_cluster, seeded_cluster
 
+from rlsim.core.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.core.engine import EngineLimits
 from rlsim.core.steptime import StepTime
 
-SEEDS = 1000
+SEEDS, DISCIPLINED_SEEDS = 1000, 600
 CHUNK = 50
 
 
@@ -32,6 +33,12 @@ def assert_exact(cluster: Cluster) -> Outcome:
 def test_a_seeded_cluster_lives_the_same_life_on_every_engine(first: int) -> None:
     for seed in range(first, first + CHUNK):
         assert_exact(seeded_cluster(seed))
+
+
+@pytest.mark.parametrize("first", range(0, DISCIPLINED_SEEDS, CHUNK))
+def test_a_seeded_cluster_under_a_discipline_lives_the_same_life_on_every_engine(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        assert_exact(disciplined_cluster(seed))
 
 
 # -- clusters too rare to wait for -------------------------------------------------------------------------
@@ -64,6 +71,26 @@ def test_a_request_preempted_after_its_turn_gives_its_budget_to_the_prefill_behi
     first_tokens = {sample: first_token for sample, first_token, *_ in assert_exact(cluster).calls}
     assert sum(chunks) == 11
     assert first_tokens[2] == 4 + 2 * len(chunks)
+
+
+def test_a_call_refused_enters_when_another_outlives_its_prediction_not_when_it_ends() -> None:
+    """Outputs of 10 and 12 are known. At 66 one call has made 3: with 10 each, the peak is 8 + 2 * 7 = 22 tokens.
+
+    At 80 it has made 10, so 12 are predicted, and the peak is 15 + 2 * 2 = 19; it ends at 86.
+    """
+    rule = PastFuture(quantile=0.5, reserved_fraction=0, initial_calls=0)
+    cluster = one_engine(
+        EngineLimits(2, 64, 20, 1, 21, enable_prefix_caching=False, discipline=Discipline(rule)),
+        Sample(0, 1, (Turn(10),), arrival=0),
+        Sample(0, 1, (Turn(12),), arrival=30),
+        Sample(1, 4, (Turn(13),), arrival=60),
+        Sample(2, 1, (Turn(5),), arrival=64),
+    )
+    outcome = assert_exact(cluster)
+    assert {sample: first_token for sample, first_token, *_ in outcome.calls}[3] == 82
+    assert [(event[0], event[2]) for event in outcome.events if event[1] == "finished"] == [
+        (20, 0), (54, 1), (86, 2), (90, 3)
+    ]  # fmt: skip
 
 
 # -- clusters drawn by hypothesis, which shrinks them ------------------------------------------------------
@@ -134,9 +161,41 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
+@st.composite
+def disciplines(draw: st.DrawFn) -> Discipline:
+    fractions = st.sampled_from((0.0, 0.1, 0.5))
+    quantiles = st.none() | st.sampled_from((0.1, 0.5, 1.0))
+    past_future = st.builds(PastFuture, quantiles, fractions, st.integers(1, 5), st.integers(0, 2))
+    return Discipline(
+        admission=draw(st.none() | st.builds(Conservative, fractions) | past_future),
+        step_target=draw(st.none() | st.builds(StepTarget, st.integers(1, 20), st.integers(1, 4))),
+        max_concurrent_prefills=draw(st.none() | st.integers(1, 3)),
+        ageing=draw(st.none() | st.builds(Ageing, st.integers(0, 2), st.integers(0, 9))),
+    )
+
+
+@st.composite
+def disciplined_clusters(draw: st.DrawFn) -> Cluster:
+    """A step law that has a target to meet is one: more tokens never take less time."""
+    cluster, discipline = draw(clusters()), draw(disciplines())
+    limits = replace(cluster.limits, discipline=discipline)
+    if discipline.ageing is not None:
+        limits = replace(limits, scheduling_policy="fcfs")
+    if discipline.step_target is not None:
+        limits = replace(limits, enable_chunked_prefill=True)
+    law = replace(cluster.law, dense_ps=sorted(cluster.law.dense_ps))
+    return replace(cluster, limits=limits, law=law, states_longest=draw(st.booleans()))
+
+
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(clusters())
 def test_a_drawn_cluster_lives_the_same_life_on_every_engine(cluster: Cluster) -> None:
+    assert_exact(cluster)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(disciplined_clusters())
+def test_a_drawn_cluster_under_a_discipline_lives_the_same_life_on_every_engine(cluster: Cluster) -> None:
     assert_exact(cluster)
 
 
@@ -173,3 +232,32 @@ def test_the_seeds_reach_what_they_are_meant_to_compare() -> None:
         assert counts[happening] > 100, counts
     for kind in ("cases with prefix hits", "cases in lockstep"):
         assert counts[kind] > 25, counts
+
+
+def rule_by_rule(cluster: Cluster) -> Counter[str]:
+    """Which rules of a cluster's discipline change its life, each on its own, and what admission tests decided."""
+    rules, counts = cluster.limits.discipline, Counter[str]()
+    plain = replace(cluster, limits=replace(cluster.limits, discipline=VLLM))
+    untouched = live(plain, jumping(plain))
+    for field in fields(Discipline):
+        one = Discipline(**{field.name: getattr(rules, field.name)})
+        alone = replace(cluster, limits=replace(cluster.limits, discipline=one))
+        counts[field.name] += live(alone, jumping(alone)) != untouched
+    walked = naive(cluster)
+    live(cluster, walked)
+    for rank in (rank for replica in walked for rank in replica.ranks):
+        counts["admissions refused"] += rank.scheduler.refusals
+        counts["refusals taken again for a surprise"] += rank.scheduler.retaken
+    jumped = jumping(cluster)
+    live(cluster, jumped)
+    counts["steps jumped over"] = sum(replica.total_steps - replica.windows for replica in jumped)
+    return counts
+
+
+def test_the_seeds_reach_every_rule_of_a_discipline() -> None:
+    counts = sum((rule_by_rule(disciplined_cluster(seed)) for seed in range(200)), Counter[str]())
+    assert counts["steps jumped over"] > 5000
+    assert counts["admissions refused"] > 100, counts
+    assert counts["refusals taken again for a surprise"] > 20, counts
+    for field in fields(Discipline):
+        assert counts[field.name] > 10, counts
