@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlsim.build.discipline import make_discipline
 from rlsim.build.workload import longest_tokens
 from rlsim.core.engine import EngineLimits
 from rlsim.core.errors import ParameterError
@@ -84,4 +85,5 @@ def make_limits(scenario: Scenario, architecture: Architecture, device: Device, 
         rollout.enable_prefix_caching,
         rollout.enable_chunked_prefill,
         rollout.scheduling_policy,
+        make_discipline(scenario),
     )

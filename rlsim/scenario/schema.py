@@ -6,37 +6,15 @@ and of a policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.errors import ContradictionError
-
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class Section(BaseModel):
-    """A mapping of the scenario: closed to unknown keys, finite numbers, no silent conversion."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        errors = list(self.contradictions())
-        if errors:
-            raise ContradictionError(errors)
-        return self
-
-    def contradictions(self) -> Iterable[ParameterError]:
-        """Fields that do not go together, with paths inside this section."""
-        return ()
+from rlsim.scenario.discipline import Discipline
+from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section
 
 
 class Law(Section):
@@ -139,6 +117,7 @@ class Rollout(Section):
     scheduling_policy: Literal["fcfs", "priority"] = Field(default="fcfs", description="Order of the waiting queue")
     kv_while_waiting: Literal["keep", "drop", "offload"] = Field(default="keep", description="KV during a tool call")
     step_time: StepTimeSource = Field(description="Cost of an engine step")
+    discipline: Discipline = Field(default=Discipline(), description="Rules of the engine's scheduler beyond vLLM's")
 
     @property
     def gpus_per_replica(self) -> int:
@@ -149,6 +128,9 @@ class Rollout(Section):
         """Splits that do not divide, and scheduler limits that vLLM refuses."""
         yield from self._split_errors()
         yield from self._limit_errors()
+        yield from self.discipline.disagreements(
+            self.scheduling_policy, self.enable_chunked_prefill, self.max_num_batched_tokens
+        )
 
     def _split_errors(self) -> Iterator[ParameterError]:
         if self.gpus % self.gpus_per_replica:

@@ -51,6 +51,7 @@ class Calls:
         """``version(replica)`` is the weights version a replica serves."""
         self._world, self._version = world, version
         self._drifts = world.workload.drift is not None
+        self._cap_tokens = world.workload.response_length.cap_tokens
         self._kv_age = 0
         self.updates = Updates()
         self.trajectories: dict[int, Trajectory] = {}
@@ -77,12 +78,18 @@ class Calls:
             self._target(length - command.made_tokens, command.max_tokens, command.context_tokens),
             command.priority,
             now,
+            max_tokens=self._most(command),
         )
         if command.turn:
             self._carry_kv(request, trajectory)
         if command.kv_from_pool and trajectory.kv_age == self._kv_age:
             request.restored_tokens = command.context_tokens - 1
         return request
+
+    def _most(self, command: Submit) -> int:
+        """What the caller allows the engine to make: the cap of a response, or what the policy sets below it."""
+        left = max(1, self._cap_tokens - command.made_tokens)
+        return min(command.max_tokens or left, left)
 
     def _carry_kv(self, request: Request, trajectory: Trajectory) -> None:
         """What the engine still has of the earlier turns."""

@@ -1,0 +1,34 @@
+"""What every section of a scenario is, and the kinds of numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rlsim.core.errors import ParameterError
+from rlsim.scenario.errors import ContradictionError
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """A mapping of the scenario: closed to unknown keys, finite numbers, no silent conversion."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        errors = list(self.contradictions())
+        if errors:
+            raise ContradictionError(errors)
+        return self
+
+    def contradictions(self) -> Iterable[ParameterError]:
+        """Fields that do not go together, with paths inside this section."""
+        return ()
