@@ -133,7 +133,7 @@ class Loads:
 
     def any_open(self, within: range | None = None) -> bool:
         """Whether a replica (of ``within``) is open."""
-        return not self._closed or self._calls.least(within) is not None
+        return self._calls.least(within) is not None
 
     def _refresh(self, replica: int) -> None:
         self._calls.refresh(replica)

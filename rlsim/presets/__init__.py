@@ -1,15 +1,15 @@
 """Named compositions that reproduce a framework's mode, with the framework's own parameter names.
 
 A preset is a YAML file beside this module: ``summary``, ``source``, ``bound`` (what its staleness bound counts),
-``version`` (the release or commit that was read; may be left out), ``parameters`` with defaults, and ``parts``. In a
-part's values ``$name`` stands for a parameter, and ``{when: $flag, then: x, else: y}`` or
-``{case: $name, of: {a: x, b: y}}`` chooses.
+``version`` (the release or commit that was read; may be left out), ``needs`` (an example of the rollout section, where
+not any will do), ``parameters`` with defaults, and ``parts``. In a part's values ``$name`` stands for a parameter, and
+``{when: $flag, then: x, else: y}`` or ``{case: $name, of: {a: x, b: y}}`` chooses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -37,6 +37,8 @@ class Preset:
     parts: dict[str, Any]
     version: str = ""
     """Release or commit of the framework that was read."""
+    needs: dict[str, Any] = field(default_factory=dict)
+    """Of the rollout section: an example on as few GPUs as it works with; empty where any section will do."""
 
     def filled(self, given: Mapping[str, object], path: str) -> dict[str, dict[str, Any]]:
         """Part specifications by choice, with the user's parameters in place."""
@@ -74,7 +76,9 @@ def _read(name: str) -> Preset:
     data = YAML(typ="safe", pure=True).load(text)
     parameters = {key: Parameter(found["default"], found["help"]) for key, found in data["parameters"].items()}
     summary, source, bound = (str(data[key]) for key in ("summary", "source", "bound"))
-    return Preset(name, summary, source, bound, parameters, data["parts"], str(data.get("version", "")))
+    return Preset(
+        name, summary, source, bound, parameters, data["parts"], str(data.get("version", "")), data.get("needs", {})
+    )
 
 
 def _filled(value: Any, values: Mapping[str, object]) -> Any:

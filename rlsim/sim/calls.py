@@ -24,6 +24,7 @@ class Trajectory:
         "made_tokens",
         "member",
         "prompt",
+        "replica",
         "response_tokens",
         "turn",
         "turns",
@@ -32,6 +33,8 @@ class Trajectory:
     def __init__(self, prompt: int, attempt: int, member: int, turns: int) -> None:
         self.prompt, self.attempt, self.member, self.turns = prompt, attempt, member, turns
         self.turn = self.kv_age = 0
+        self.replica = -1
+        """Where the last call that ended was."""
         self.length_tokens = 0
         """Of the turn under way, once its first token exists; 0 before."""
         self.made_tokens = self.allowed_tokens = 0
@@ -99,7 +102,7 @@ class Calls:
         trajectory = self.trajectories[request.sample]
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
-        trajectory.kv_age = self._kv_age
+        trajectory.kv_age, trajectory.replica = self._kv_age, replica
         reason: Literal["stop", "length", "tool", "chunk"] = "stop"
         if request.tokens >= self._world.max_model_len:
             reason = "length"
@@ -115,7 +118,7 @@ class Calls:
         """Book what an aborted call had made."""
         trajectory = self.trajectories[made.sample]
         trajectory.response_tokens += made.tokens
-        trajectory.kv_age = self._kv_age
+        trajectory.kv_age, trajectory.replica = self._kv_age, made.replica
 
     def room_tokens(self, sample: int) -> int:
         """Tokens that a tool may add: frameworks cut its output, so that the next turn can still begin."""

@@ -23,6 +23,7 @@ from rlsim.core.events import (
 )
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
+from rlsim.presets import load_preset, preset_names
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.run import simulate
 
@@ -63,6 +64,8 @@ ENGINES: dict[str, dict[str, Any]] = {
 def scenario(policy: Mapping[str, Any], **changes: Any) -> Scenario:
     """The small scenario under a policy; ``workload__group_size=4`` replaces one value."""
     made = {key: dict(value) if isinstance(value, dict) else value for key, value in BASE.items()}
+    if "preset" in policy and policy["preset"] in preset_names():
+        made["rollout"] |= load_preset(policy["preset"]).needs
     for path, value in {**ENGINES.get(policy.get("preset", ""), {}), **changes}.items():
         section, _, key = path.partition("__")
         if key:
@@ -277,6 +280,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "trl-colocate": {},
     "trl-server": {},
     "trl-async-grpo": {"max_staleness": 1},
+    "vllm-pd-disaggregation": {},
+    "p-d-serve": {"prefill_route": "by-prompt"},
+    "semi-pd": {},
 }
 
 

@@ -22,7 +22,7 @@ class LeastInFlight:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """Later turns and resumed calls of a sample return to its replica while it is open; new ones go to the least loaded."""
+    """Later turns and resumed calls of a sample return to its replica, if open; new samples go to the least loaded."""
 
     def start(self, shape: Shape) -> Sticky:
         """Nothing to check."""
