@@ -83,6 +83,7 @@ def page() -> str:
 
 def _preset_text(preset: PresetText) -> str:
     facts = [("bound", preset.bound), ("version", preset.version), ("source", preset.source)]
+    facts.append(("needs, for example", f"rollout: {json.dumps(preset.needs)}" if preset.needs else ""))
     composition = [(choice, shown_part(spec)) for choice, spec in preset.parts.items()]
     return "\n".join(
         [

@@ -30,6 +30,7 @@ from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.batching.oldest_step_first import Steps
+from rlsim.policies.dispatch.by_pool import Lengths
 from rlsim.policies.dispatch.prefill_decode import Legs
 from rlsim.policies.leftovers.fates import DropOld
 from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
@@ -56,7 +57,7 @@ def check(policy: Policy, shape: Shape) -> None:
     """
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
-    rules += [_check_spares, _check_old_steps, _check_waits, _check_legs]
+    rules += [_check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -169,6 +170,14 @@ def _check_pull(policy: Policy, shape: Shape) -> None:
     if policy.update.mode == "pull" and full:
         allowed = f"drain, abort, keep or rebuild: {_name('admission', policy.admission)} keeps the replicas busy, and "
         raise ParameterError("update.mode", "pull", allowed + "with pull they take new weights only when empty")
+
+
+def _check_refills(policy: Policy, shape: Shape) -> None:
+    """Replicas that no new call goes to are never filled."""
+    if isinstance(policy.admission, EmptyReplicas) and isinstance(policy.dispatch, Legs | Lengths):
+        name = "prefill-decode" if isinstance(policy.dispatch, Legs) else "by-context"
+        allowed = f"another part: it submits until no replica is empty, and with {name} some get no new call"
+        raise ParameterError("admission.use", "refill-empty", allowed)
 
 
 def _check_legs(policy: Policy, shape: Shape) -> None:

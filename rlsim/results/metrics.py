@@ -14,7 +14,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.results.columns import PHASES, Columns
-from rlsim.results.pools import pool_metrics
+from rlsim.results.pools import PoolMetrics, pool_metrics
 from rlsim.results.tables import Digest, digest
 from rlsim.results.timeline import union_of
 from rlsim.results.utilisation import Measured, Utilisation, utilisation, verl_utilisation
@@ -85,8 +85,8 @@ class Metrics:
     usd_per_million_trained_tokens: float
     controller_decisions: int
     events: int
-    pools: dict[str, dict[str, float]]
-    """By pool: its GPUs, their price, and what they did; empty where replicas are alike."""
+    pools: dict[str, PoolMetrics]
+    """By name; empty where replicas are alike."""
 
     def as_dict(self) -> dict[str, int | float | bool | str]:
         """Flat, in the order of the fields; nested values as ``utilisation.rollout.decode``."""
@@ -97,7 +97,7 @@ class Metrics:
 
 
 def _flat(name: str, value: object) -> dict[str, int | float | bool | str]:
-    if isinstance(value, Utilisation):
+    if isinstance(value, Utilisation | PoolMetrics):
         value = {part.name: getattr(value, part.name) for part in fields(value)}
     if isinstance(value, dict):
         return {key: leaf for inner, part in value.items() for key, leaf in _flat(f"{name}.{inner}", part).items()}

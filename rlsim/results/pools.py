@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rlsim.build import PoolPlan
 from rlsim.core.ticks import to_seconds
 from rlsim.results.tables import Digest
-from rlsim.results.utilisation import Measured, pool_ticks, share_of_gpus
+from rlsim.results.utilisation import Measured, Shares, pool_ticks, share_of_gpus
 
 
-def pool_metrics(read: Digest, window: Measured) -> dict[str, dict[str, float]]:
-    """Numbers by pool over the measured window; empty without ``rollout.pools``.
+@dataclass(frozen=True, slots=True)
+class PoolMetrics:
+    """One pool over the measured window."""
 
-    ``gpus``: GPUs as they count for the pool, by SM shares where engines share them. ``prefill`` and ``decode``: shares
-    of its time. ``prefill_tokens_per_second_per_gpu`` and ``decode_tokens_per_second_per_gpu``: prompt tokens
-    computed and tokens of decodes in engine steps that ended in the window, over it and over the pool's GPUs.
-    """
+    gpus: float
+    """As they count for the pool: by SM shares where engines share GPUs."""
+    price_usd_per_gpu_hour: float
+    usd_per_step: float
+    prefill_tokens_per_second_per_gpu: float
+    """Prompt tokens computed in engine steps that ended in the window."""
+    decode_tokens_per_second_per_gpu: float
+    """Tokens of decodes in these steps; the first token of a call is made by its prefill."""
+    utilisation: Shares
+    """Of the pool's time, by use."""
+
+
+def pool_metrics(read: Digest, window: Measured) -> dict[str, PoolMetrics]:
+    """By name; empty without ``rollout.pools``."""
     pools = read.run.plan.pools if read.run.plan.scenario.rollout.pools else ()
     return {pool.place.name: _of(read, pool, window) for pool in pools}
 
 
-def _of(read: Digest, pool: PoolPlan, window: Measured) -> dict[str, float]:
-    ticks = pool_ticks(read, pool, window)
-    whole = pool.place.count * (window.end - window.start)
+def _of(read: Digest, pool: PoolPlan, window: Measured) -> PoolMetrics:
+    seconds = to_seconds(window.end - window.start)
     gpus = pool.rollout.gpus * share_of_gpus(read.run.plan, pool)
-    gpu_seconds = gpus * to_seconds(window.end - window.start)
     prefill, decode = _tokens(read, pool, window)
-    return {
-        "gpus": gpus,
-        "price_usd_per_gpu_hour": pool.price_usd_per_gpu_hour,
-        "usd_per_step": gpu_seconds / 3600 / window.steps * pool.price_usd_per_gpu_hour,
-        "prefill": ticks["prefill"] / whole,
-        "decode": ticks["decode"] / whole,
-        "prefill_tokens_per_second_per_gpu": prefill / gpu_seconds,
-        "decode_tokens_per_second_per_gpu": decode / gpu_seconds,
-    }
+    ticks = pool_ticks(read, pool, window)
+    whole = sum(ticks.values())
+    return PoolMetrics(
+        gpus,
+        pool.price_usd_per_gpu_hour,
+        gpus * seconds / 3600 / window.steps * pool.price_usd_per_gpu_hour,
+        prefill / (gpus * seconds),
+        decode / (gpus * seconds),
+        {name: part / whole for name, part in ticks.items()},
+    )
 
 
 def _tokens(read: Digest, pool: PoolPlan, window: Measured) -> tuple[int, int]:

@@ -78,8 +78,9 @@ def pool_errors(rollout: Rollout) -> Iterator[ParameterError]:
 def pool_key(rollout: Rollout, number: int, field: str) -> str:
     """Where a fault of a pool's field is to be mended, inside the rollout section: where the field was set."""
     top = field.partition(".")[0]
-    is_own = getattr(rollout.pools[number], top, None) is not None if rollout.pools else False
-    return f"pools[{number}].{field}" if is_own else field
+    is_own = getattr(rollout.pools[number], top, None) is not None
+    is_neither = top in OVERRIDES and top not in rollout.model_fields_set
+    return f"pools[{number}].{field}" if is_own or is_neither else field
 
 
 def _name_errors(pools: tuple[Pool, ...]) -> Iterator[ParameterError]:
@@ -92,8 +93,10 @@ def _name_errors(pools: tuple[Pool, ...]) -> Iterator[ParameterError]:
 def _sharing_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[ParameterError]:
     where = f"pools[{number}]"
     if pool.shares_gpus_with is None:
-        shared = any(other.shares_gpus_with == pool.name for other in rollout.pools)
-        yield from () if shared else _stray_shares(where, pool)
+        owners = {other.shares_gpus_with for other in rollout.pools} - {None}
+        shared = pool.name in owners
+        is_owner_meant = bool(owners - {other.name for other in rollout.pools})
+        yield from () if shared or is_owner_meant else _stray_shares(where, pool)
     else:
         yield from _owner_errors(rollout, number, pool)
         shared = True
@@ -118,7 +121,9 @@ def _owner_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[Paramet
         return
     owner, sections = rollout.pools[owners[name]], rollout.sections()
     if pool.device is not None and pool.device != owner.device:
-        yield ParameterError(f"pools[{number}].device", pool.device, f"{owner.device}, as {name}: they are its GPUs")
+        yield ParameterError(
+            f"pools[{number}].device", pool.device, f"{owner.device or 'nothing'}, as {name}: they are its GPUs"
+        )
     for field in ONE_COPY:
         found, given = getattr(sections[number], field), getattr(sections[owners[name]], field)
         if found != given:
@@ -133,7 +138,10 @@ def _sums_of_shares(rollout: Rollout, owner: Pool) -> Iterator[ParameterError]:
         for number, pool in enumerate(rollout.pools)
         if pool.shares_gpus_with == owner.name or (pool is owner and owner.shares_gpus_with is None)
     ]
-    for field, given in (("sm_share", _sm_share), ("kv_share", _kv_share)):
+    given_shares = {"sm_share": _sm_share}
+    if any(pool.kv_share is not None for _, pool in members):
+        given_shares["kv_share"] = _kv_share
+    for field, given in given_shares.items():
         shares = [given(pool) for _, pool in members]
         left = 1 - sum(shares[:-1])
         if shares and sum(shares) > 1 + 1e-9:

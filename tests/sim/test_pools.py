@@ -90,7 +90,7 @@ def test_equal_pools_have_the_metrics_of_no_pools(seed: int) -> None:
     one, several = (metrics(Run(made, 0, simulate(made).log)) for made in (plain, split))
     assert replace(several, pools={}) == one
     assert not one.pools
-    assert sum(pool["gpus"] for pool in several.pools.values()) == 4
+    assert sum(pool.gpus for pool in several.pools.values()) == 4
 
 
 @FEW
@@ -135,7 +135,8 @@ def test_prompts_are_computed_on_prefill_replicas_only(
     seed: int, prefill: int, multi_turn: bool, caching: bool, keep: bool, waiting: str
 ) -> None:
     """Without preemption every call on a decode replica computes one token of its context, every token but the first
-    of a turn is decoded there, and prefill replicas decode nothing."""
+    of a turn is decoded there, and prefill replicas decode nothing.
+    """
     update = {"update": {"use": "publish", "mode": "keep" if keep else "drain"}}
     log, made = run_with_plan(
         {
@@ -318,8 +319,8 @@ def test_shared_gpus_count_once() -> None:
     found = metrics(Run(made, 0, simulate(made).log))
     assert found.gpus_used == 2 + 1
     assert sum(found.utilisation.rollout.values()) == pytest.approx(1)
-    assert sum(pool["gpus"] for pool in found.pools.values()) == pytest.approx(2)
-    assert found.pools["prefill"]["gpus"] == pytest.approx(0.8)
+    assert sum(pool.gpus for pool in found.pools.values()) == pytest.approx(2)
+    assert found.pools["prefill"].gpus == pytest.approx(0.8)
     assert found.usd_per_step == pytest.approx(3 * found.step_seconds / 3600 * 2.5)
     assert [pool.limits.kv_blocks for pool in made.pools] == [8000, 12000]
 
@@ -335,9 +336,9 @@ def test_money_counts_the_price_of_every_pool() -> None:
     hourly = 1 * 2.3 + 2 * 1.5 + 1 * 9.0 + 1 * 2.0  # H800, H20, the spare, the trainer
     assert found.usd_per_step == pytest.approx(found.step_seconds / 3600 * hourly)
     assert found.price_usd_per_gpu_hour == pytest.approx(hourly / 5)
-    parts = sum(pool["usd_per_step"] for pool in found.pools.values())
+    parts = sum(pool.usd_per_step for pool in found.pools.values())
     assert parts == pytest.approx(found.step_seconds / 3600 * (hourly - 2.0))
-    assert found.pools["spare"]["decode"] == 0
+    assert found.pools["spare"].utilisation["decode"] == 0
 
 
 def test_gpu_seconds_weigh_replicas_by_their_gpus() -> None:

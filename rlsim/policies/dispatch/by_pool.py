@@ -47,11 +47,14 @@ class ByWeight:
         return _Weighted([(pool, weights[pool.name]) for pool in shape.pools])
 
 
-class _ByContext:
+class Lengths:
+    """Two pools and the tokens that decide between them."""
+
     def __init__(self, tokens: int, short: Pool, long: Pool) -> None:
         self._tokens, self._short, self._long = tokens, short, long
 
     def replica(self, view: View, sample: Sample) -> int:
+        """The least loaded of the pool for the call's context; of all while that is closed."""
         pool = self._long if sample.context_tokens >= self._tokens else self._short
         return view.loads.least(pool.replicas if view.loads.any_open(pool.replicas) else None)
 
@@ -71,11 +74,11 @@ class ByContext:
     long_pool: str | None = None
     """None for the last pool."""
 
-    def start(self, shape: Shape) -> _ByContext:
+    def start(self, shape: Shape) -> Lengths:
         """Refuse a shape without pools, and pools that it does not have."""
         at_least("context_tokens", self.context_tokens, 1)
         if not shape.pools:
             raise ParameterError("use", "by-context", "another part: this one needs rollout.pools")
         short = shape.pools[0] if self.short_pool is None else shape.pool(self.short_pool, "short_pool")
         long = shape.pools[-1] if self.long_pool is None else shape.pool(self.long_pool, "long_pool")
-        return _ByContext(self.context_tokens, short, long)
+        return Lengths(self.context_tokens, short, long)
