@@ -110,7 +110,7 @@ def make_pools(
     sites: list[Site], architecture: Architecture, workload: Workload | None, faults: Faults
 ) -> tuple[PoolPlan, ...]:
     """Each pool with its costs; one with a fault is left out."""
-    pools = []
+    pools, by_name = [], {site.place.name: site for site in sites}
     for site in sites:
         if site.device is None:
             continue
@@ -120,7 +120,7 @@ def make_pools(
             limits = faults.catch(partial(_limits, site, site.device, architecture, workload))
         if law is not None and limits is not None:
             share = None if site.given is None else site.given.sm_share
-            usd = _price(site, site.device)
+            usd = _price(by_name[site.place.shares_gpus_with or site.place.name], site.device)
             pools.append(PoolPlan(site.place, site.scenario.rollout, site.device, law, limits, *usd, share))
     return tuple(pools)
 

@@ -124,6 +124,9 @@ def _owner_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[Paramet
         yield ParameterError(
             f"pools[{number}].device", pool.device, f"{owner.device or 'nothing'}, as {name}: they are its GPUs"
         )
+    if pool.price_usd_per_gpu_hour is not None:
+        key = f"pools[{number}].price_usd_per_gpu_hour"
+        yield ParameterError(key, pool.price_usd_per_gpu_hour, f"nothing, as {name} has the GPUs and their price")
     for field in ONE_COPY:
         found, given = getattr(sections[number], field), getattr(sections[owners[name]], field)
         if found != given:

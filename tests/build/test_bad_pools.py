@@ -110,6 +110,11 @@ CASES = [
     ),
     (
         SHARED,
+        ("sm_share: 0.6", "sm_share: 0.6, price_usd_per_gpu_hour: 3"),
+        "10: rollout.pools[1].price_usd_per_gpu_hour: found 3.0; allowed: nothing, as prefill has the GPUs",
+    ),
+    (
+        SHARED,
         ("sm_share: 0.6", "sm_share: 0.6, kv_share: 0.9"),
         "10: rollout.pools[1].kv_share: found 0.9; allowed: at most 0.6",
     ),

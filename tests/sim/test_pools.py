@@ -221,6 +221,7 @@ def test_the_slower_end_of_a_transfer_decides() -> None:
     world = make_world(made, made.workload_of(0))
     one, two = (made.architecture.kv_bytes_per_token_per_gpu(ranks) for ranks in (1, 2))
     assert world.fetch_ticks(0, 2) == max(to_ticks(one / 1e9), to_ticks(two / 4e8))
+    assert world.fetch_ticks(2, 0) == world.fetch_ticks(0, 2)
     assert world.fetch_ticks(0, 1) == to_ticks(one / 1e9)
 
 
@@ -315,13 +316,15 @@ def test_on_shared_gpus_kv_is_handed_over_in_no_time_on_the_same_gpus(
 
 
 def test_shared_gpus_count_once() -> None:
-    made = planned(SHARED)
+    prefill, decode = SHARED["rollout.pools"]
+    made = planned({**SHARED, "rollout.pools": [{**prefill, "price_usd_per_gpu_hour": 9.0}, decode]})
     found = metrics(Run(made, 0, simulate(made).log))
     assert found.gpus_used == 2 + 1
     assert sum(found.utilisation.rollout.values()) == pytest.approx(1)
     assert sum(pool.gpus for pool in found.pools.values()) == pytest.approx(2)
     assert found.pools["prefill"].gpus == pytest.approx(0.8)
-    assert found.usd_per_step == pytest.approx(3 * found.step_seconds / 3600 * 2.5)
+    assert found.usd_per_step == pytest.approx((2 * 9.0 + 2.5) * found.step_seconds / 3600)
+    assert sum(pool.usd_per_step for pool in found.pools.values()) == pytest.approx(2 * 9.0 * found.step_seconds / 3600)
     assert [pool.limits.kv_blocks for pool in made.pools] == [8000, 12000]
 
 
