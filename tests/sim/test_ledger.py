@@ -13,7 +13,7 @@ from small_runs import STEP_SECONDS, UNIFORM, commands, ledger_is_closed, planne
 from rlsim.core.commands import Train
 from rlsim.core.errors import DeadlockError
 from rlsim.core.log import RunLog
-from rlsim.presets import preset_names
+from rlsim.presets import load_preset, preset_names
 from rlsim.sim.run import simulate
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
@@ -88,7 +88,11 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         changes["workload.prompts_per_step"] = 4
     if preset == "sao":
         changes["workload.group_size"] = 1
-    if draw(st.booleans()):
+    needs = load_preset(preset).needs
+    if needs:
+        changes |= {f"rollout.{key}": value for key, value in needs.items()}
+        changes |= {"cluster.gpus": 9, "rollout.data_parallel": 1, "rollout.kv_while_waiting": "keep"}
+    if draw(st.booleans()) and preset != "semi-pd":  # Half of the fine KV does not hold a sample.
         changes |= {f"rollout.{key}": value for key, value in FINE_KV.items()}
     if draw(st.integers(0, 4)) == 0:
         changes["run.max_simulated_seconds"] = draw(st.integers(1, 200)) * STEP_SECONDS
