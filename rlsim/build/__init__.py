@@ -6,6 +6,8 @@ path of the scenario; the sections are built one by one, so that faults of sever
 
 from __future__ import annotations
 
-from rlsim.build.plan import Plan, PlanError, Source, plan, replication_seed
+from rlsim.build.faults import PlanError
+from rlsim.build.plan import Plan, Source, plan, replication_seed
+from rlsim.build.pools import PoolPlan
 
-__all__ = ["Plan", "PlanError", "Source", "plan", "replication_seed"]
+__all__ = ["Plan", "PlanError", "PoolPlan", "Source", "plan", "replication_seed"]

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from rlsim.build.engine import make_limits, make_profile, make_step_law
+from rlsim.build.faults import Faults, PlanError
 from rlsim.build.policy import check_placement, make_policy, make_shape
+from rlsim.build.pools import PoolPlan, make_pools, make_sites
 from rlsim.build.training import make_switching, make_sync, make_training
 from rlsim.build.workload import make_workload
-from rlsim.core.engine import EngineLimits
-from rlsim.core.errors import ParameterError
 from rlsim.core.streams import stream_key
 from rlsim.core.view import Shape
 from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
-from rlsim.costs.steplaw import StepLaw
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
 from rlsim.policies.policy import Policy
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +37,9 @@ class Plan:
     scenario: Scenario
     architecture: Architecture
     device: Device
-    law: StepLaw
-    limits: EngineLimits
+    """Of the trainer, and of pools that name no other."""
+    pools: tuple[PoolPlan, ...]
+    """In order of their replicas; one without ``rollout.pools``."""
     training: TrainingCost
     sync: SyncCost
     switching: SwitchCost
@@ -52,6 +47,10 @@ class Plan:
     workload: Workload
     sources: tuple[Source, ...]
     colocated: bool
+
+    def pool_of(self, replica: int) -> PoolPlan:
+        """The pool of a replica."""
+        return next(pool for pool in self.pools if replica in pool.place.replicas)
 
     def policy(self) -> Policy:
         """Freshly started parts, for one run."""
@@ -67,29 +66,6 @@ def replication_seed(seed: int, replication: int) -> int:
     return stream_key(seed, "replication", replication)[0] >> 1
 
 
-class Faults:
-    """Collects the faults of independent sections."""
-
-    def __init__(self) -> None:
-        self.errors: list[ParameterError] = []
-
-    def catch(self, make: Callable[[], T]) -> T | None:
-        """The value made, or None with its fault kept."""
-        try:
-            return make()
-        except ParameterError as error:
-            self.errors.append(error)
-            return None
-
-
-class PlanError(ParameterError):
-    """All faults of a scenario that can only be seen when its names are resolved."""
-
-    def __init__(self, errors: list[ParameterError]) -> None:
-        super().__init__(errors[0].path, errors[0].found, errors[0].allowed)
-        self.errors = errors
-
-
 def plan(scenario: Scenario) -> Plan:
     """Resolve and check; ``PlanError`` with every fault found."""
     faults = Faults()
@@ -100,42 +76,43 @@ def plan(scenario: Scenario) -> Plan:
     policy = faults.catch(lambda: make_policy(scenario, shape))
     if policy is not None:
         faults.catch(lambda: check_placement(scenario, policy))
-    profile = faults.catch(lambda: make_profile(scenario))
+    sites = make_sites(scenario, device, faults)
     if architecture is None or device is None:
         raise PlanError(faults.errors)
-    law = faults.catch(lambda: make_step_law(scenario, architecture, device, profile))
+    pools = make_pools(sites, architecture, workload, faults)
     training = faults.catch(lambda: make_training(scenario, architecture, device))
     switching = faults.catch(lambda: make_switching(scenario, architecture))
     sync = faults.catch(lambda: make_sync(scenario, architecture))
-    limits = None
-    if workload is not None:
-        limits = faults.catch(lambda: make_limits(scenario, architecture, device, workload))
-    if faults.errors or not (law and training and switching and sync and limits and workload and policy):
+    if faults.errors or not (pools and training and switching and sync and workload and policy):
         raise PlanError(faults.errors)
     return Plan(
         scenario,
         architecture,
         device,
-        law,
-        limits,
+        pools,
         training,
         sync,
         switching,
         shape,
         workload,
-        _sources(law, training, sync, switching, policy),
+        _sources(pools, training, sync, switching, policy),
         policy.placement.shared,
     )
 
 
 def _sources(
-    law: StepLaw, training: TrainingCost, sync: SyncCost, switching: SwitchCost, policy: Policy
+    pools: tuple[PoolPlan, ...], training: TrainingCost, sync: SyncCost, switching: SwitchCost, policy: Policy
 ) -> tuple[Source, ...]:
     sources = [
-        Source("engine step", str(law.provenance), law.provenance.is_estimate),
+        *(_step_source(pool) for pool in pools),
         Source("training", f"FLOPs at {training.mfu:.0%} of the bf16 peak of {training.device.name}", True),
         Source("weight sync", sync.source, not sync.source.startswith("given")),
     ]
     if policy.placement.shared:
         sources.append(Source("role switch", switching.source, not switching.source.startswith("given")))
     return tuple(sources)
+
+
+def _step_source(pool: PoolPlan) -> Source:
+    where = f" of pool {pool.place.name}" if pool.place.name else ""
+    return Source(f"engine step{where}", str(pool.law.provenance), pool.law.provenance.is_estimate)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlsim.build.pools import pool_places
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import Shape
 from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
+from rlsim.policies.dispatch.prefill_decode import Legs
 from rlsim.policies.policy import DEFAULTS, Policy
 from rlsim.policies.protocols import Tests, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part
@@ -18,12 +20,13 @@ from rlsim.scenario.schema import Scenario
 
 def make_shape(scenario: Scenario) -> Shape:
     """The sizes that parts are checked against."""
-    rollout = scenario.rollout
+    places = pool_places(scenario.rollout)
     return Shape(
         scenario.workload.prompts_per_step,
         scenario.workload.group_size,
-        rollout.gpus // rollout.gpus_per_replica,
-        rollout.max_num_seqs * rollout.data_parallel,
+        places[-1].replicas.stop,
+        min(place.seats for place in places),
+        places if scenario.rollout.pools else (),
     )
 
 
@@ -81,6 +84,7 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
         allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
         raise ParameterError("trainer.gpus", trainer, allowed)
     _check_local_batches(scenario, policy)
+    _check_pools(scenario, policy)
     updates = scenario.trainer.updates_per_step * scenario.trainer.epochs
     if isinstance(policy.batching, Stream) and updates > 1:
         allowed = "1, as the epochs: a step that streams micro-batches makes one optimizer update"
@@ -100,6 +104,17 @@ def _check_observations(scenario: Scenario, policy: Policy) -> None:
         raise ParameterError("sync.acceptance", None, "probability: this policy lets replicas judge new weights")
     if scenario.sync.scope == "per_replica":
         raise ParameterError("sync.scope", "per_replica", "global: the replicas judge new weights together")
+
+
+def _check_pools(scenario: Scenario, policy: Policy) -> None:
+    """Pools on other devices are not the trainer's GPUs; KV that is fetched by legs does not come from the host."""
+    for number, pool in enumerate(scenario.rollout.pools):
+        if policy.placement.shared and pool.device not in (None, scenario.cluster.device):
+            allowed = f"{scenario.cluster.device}: this policy shares the GPUs with the trainer"
+            raise ParameterError(f"rollout.pools[{number}].device", pool.device, allowed)
+    if isinstance(policy.dispatch, Legs) and scenario.rollout.kv_while_waiting == "offload":
+        allowed = "keep or drop: with dispatch prefill-decode the next turn begins with a prefill leg"
+        raise ParameterError("rollout.kv_while_waiting", "offload", allowed)
 
 
 def _check_local_batches(scenario: Scenario, policy: Policy) -> None:

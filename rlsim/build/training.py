@@ -68,9 +68,10 @@ def make_sync(scenario: Scenario, architecture: Architecture) -> SyncCost:
 
 def make_switching(scenario: Scenario, architecture: Architecture) -> SwitchCost:
     """The cost of a change of role on shared GPUs."""
-    rollout, given = scenario.rollout, scenario.switching
-    weights = weight_bytes_per_gpu(
-        architecture, rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel
+    given = scenario.switching
+    weights = max(
+        weight_bytes_per_gpu(architecture, pool.tensor_parallel, pool.pipeline_parallel, pool.expert_parallel)
+        for pool in scenario.rollout.sections()
     )
     state = architecture.parameters() * TRAINER_STATE_BYTES_PER_PARAMETER / scenario.trainer.gpus
     link = given.host_link_bytes_per_second if given else None

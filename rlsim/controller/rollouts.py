@@ -15,7 +15,7 @@ from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Segments, ToolReturned
 from rlsim.core.view import Group, Sample, View
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import HoldsBack
+from rlsim.policies.protocols import FetchesKv, HoldsBack
 
 Fate = Literal["trained", "dropped_stale", "dropped_surplus"]
 
@@ -36,6 +36,10 @@ class Rollouts:
         self._prompt_tokens, self._scores = prompt_tokens, scores
         self._entering: deque[Sample] = deque()
         self._next_sample = self._next_draw = 0
+        ordering = policy.ordering
+        self._fetches_kv: Callable[[View, Sample], bool] = (
+            ordering.fetches_kv if isinstance(ordering, FetchesKv) else lambda view, sample: ordering.shares_kv
+        )
 
     # -- replies --------------------------------------------------------------------------------------
 
@@ -297,10 +301,10 @@ class Rollouts:
         view, group, policy = self.view, sample.group, self.policy
         moved = sample.destination >= 0
         replica = sample.destination if moved else policy.dispatch.replica(view, sample)
-        pooled = policy.migration.transfers_kv if moved else policy.ordering.shares_kv
         view.loads.add(replica, 1, sample.context_tokens)
         sample.replica, sample.state, sample.destination = replica, "running", -1
         view.generating_samples[sample.sample] = sample
+        fetches = policy.migration.transfers_kv if moved else self._fetches_kv(view, sample)
         self.out.append(
             Submit(
                 sample.sample,
@@ -313,6 +317,6 @@ class Rollouts:
                 sample.context_tokens,
                 policy.ordering.priority(view, sample),
                 policy.ordering.chunk_tokens(view, sample),
-                pooled and sample.made_tokens > 0,
+                fetches and sample.made_tokens > 0,
             )
         )

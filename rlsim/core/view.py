@@ -5,13 +5,34 @@ Parts read it and never write it. Lengths still to come, success and the future 
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
+
+__all__ = ["Group", "Loads", "Pool", "Sample", "Shape", "TrainerState", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Equal replicas with a name: ``count`` of them from ``first`` on."""
+
+    name: str
+    first: int
+    count: int
+    seats: int
+    """Of one replica."""
+    shares_gpus_with: str = ""
+    """The pool on whose GPUs these replicas run, replica by replica; empty on GPUs of their own."""
+
+    @property
+    def replicas(self) -> range:
+        """Their numbers."""
+        return range(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +43,23 @@ class Shape:
     group_size: int
     replicas: int
     max_num_seqs: int
-    """Seats of one replica."""
+    """Seats of one replica; with pools, of a replica of the pool that has the fewest."""
+    pools: tuple[Pool, ...] = ()
+    """Pool after pool, all replicas; empty where they are alike."""
+
+    @property
+    def seats(self) -> int:
+        """Seats of all replicas."""
+        return sum(pool.count * pool.seats for pool in self.pools) or self.replicas * self.max_num_seqs
+
+    def pool(self, name: str, field: str) -> Pool:
+        """The pool of that name, which a part's ``field`` gave; ``ParameterError`` when there is none."""
+        if not self.pools:
+            raise ParameterError(field, name, "a pool: this policy needs rollout.pools")
+        named = {pool.name: pool for pool in self.pools}
+        if name not in named:
+            raise unknown(field, name, named)
+        return named[name]
 
 
 class Sample:
@@ -76,63 +113,6 @@ class Group:
         """The training step it is generated for, counting groups in order of admission."""
         self.members: list[Sample] = []
         self.ended = 0
-
-
-class Least:
-    """Numbers by replica; the smallest one without a scan."""
-
-    __slots__ = ("_heap", "values")
-
-    def __init__(self, replicas: int) -> None:
-        self.values = [0] * replicas
-        self._heap: list[tuple[int, int]] = []
-        """Empty until somebody asks for the smallest."""
-
-    def add(self, replica: int, change: int) -> None:
-        """Change one of them."""
-        self.values[replica] += change
-        if self._heap:
-            heapq.heappush(self._heap, (self.values[replica], replica))
-
-    def least(self) -> int:
-        """The replica with the smallest number, the lowest replica on ties."""
-        if not self._heap or len(self._heap) > 8 * len(self.values):
-            self._heap = [(value, number) for number, value in enumerate(self.values)]
-            heapq.heapify(self._heap)
-        heap = self._heap
-        while heap[0][0] != self.values[heap[0][1]]:
-            heapq.heappop(heap)
-        return heap[0][1]
-
-
-class Loads:
-    """Calls in flight by replica, and the tokens that they began with."""
-
-    def __init__(self, replicas: int) -> None:
-        self._calls, self._tokens = Least(replicas), Least(replicas)
-
-    @property
-    def in_flight(self) -> list[int]:
-        """Calls by replica."""
-        return self._calls.values
-
-    @property
-    def context_tokens(self) -> list[int]:
-        """Context tokens by replica, as of the submission of its calls."""
-        return self._tokens.values
-
-    def add(self, replica: int, change: int, context_tokens: int = 0) -> None:
-        """A call begins (+1) or ends (-1), with the context tokens of its submission."""
-        self._calls.add(replica, change)
-        self._tokens.add(replica, change * context_tokens)
-
-    def least(self) -> int:
-        """The replica with the fewest calls in flight, the lowest number on ties."""
-        return self._calls.least()
-
-    def least_tokens(self) -> int:
-        """The replica whose calls began with the fewest tokens, the lowest number on ties."""
-        return self._tokens.least()
 
 
 TrainerState = Literal["idle", "clearing", "switching", "training", "trained", "syncing"]

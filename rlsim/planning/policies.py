@@ -49,6 +49,8 @@ class PresetText:
     bound: str
     parameters: tuple[ParameterText, ...]
     parts: dict[str, dict[str, Any]]
+    needs: dict[str, Any]
+    """Of the rollout section, as an example; empty where any will do."""
     admission: str
     """What the admission part says of itself."""
 
@@ -103,7 +105,15 @@ def _preset(preset: Preset) -> PresetText:
     )
     admission = inspect.getdoc(CHOICES["admission"][parts["admission"]["use"]]) or ""
     return PresetText(
-        preset.name, preset.summary, preset.version, preset.source, preset.bound, parameters, parts, admission
+        preset.name,
+        preset.summary,
+        preset.version,
+        preset.source,
+        preset.bound,
+        parameters,
+        parts,
+        preset.needs,
+        admission,
     )
 
 

@@ -83,6 +83,7 @@ def page() -> str:
 
 def _preset_text(preset: PresetText) -> str:
     facts = [("bound", preset.bound), ("version", preset.version), ("source", preset.source)]
+    facts += [("needs, for example", f"{key}: {json.dumps(value)}") for key, value in preset.needs.items()]
     composition = [(choice, shown_part(spec)) for choice, spec in preset.parts.items()]
     return "\n".join(
         [

@@ -133,10 +133,18 @@ def _all_uses(rows: Sequence[tuple[Arm, str, dict[str, float]]]) -> list[str]:
 def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
     rollout, trainer = arm.plan.scenario.rollout.gpus, arm.plan.scenario.trainer.gpus
     roles = ("rollout",) if arm.plan.colocated else ("rollout", "trainer")
+    yield from _pool_roles(arm)
     for role in roles:
         runs = [getattr(outcome.metrics.utilisation, role) for outcome in arm.outcomes]
         label = f"{rollout} shared" if arm.plan.colocated else f"{rollout if role == 'rollout' else trainer} {role}"
         yield label, {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
+
+
+def _pool_roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each pool of the rollout GPUs; none where replicas are alike."""
+    for name, first in arm.outcomes[0].metrics.pools.items():
+        runs = [outcome.metrics.pools[name].utilisation for outcome in arm.outcomes]
+        yield f"{first.gpus:g} {name}", {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
 
 
 def _staleness(told: Comparison) -> Table:

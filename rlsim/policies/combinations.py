@@ -30,9 +30,13 @@ from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.batching.oldest_step_first import Steps
+from rlsim.policies.dispatch.by_pool import Lengths
+from rlsim.policies.dispatch.prefill_decode import Legs
 from rlsim.policies.leftovers.fates import DropOld
 from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
 from rlsim.policies.leftovers.off_policy import OffPolicySteps
+from rlsim.policies.migration.stay import Stay
+from rlsim.policies.ordering.prefill_leg import Legged
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import Tests
 from rlsim.policies.registry import CHOICES
@@ -54,7 +58,7 @@ def check(policy: Policy, shape: Shape) -> None:
     """
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
-    rules += [_check_tests, _check_spares, _check_old_steps, _check_waits]
+    rules += [_check_tests, _check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -176,6 +180,35 @@ def _check_pull(policy: Policy, shape: Shape) -> None:
     if policy.update.mode == "pull" and full:
         allowed = f"drain, abort, keep or rebuild: {_name('admission', policy.admission)} keeps the replicas busy, and "
         raise ParameterError("update.mode", "pull", allowed + "with pull they take new weights only when empty")
+
+
+def _check_refills(policy: Policy, shape: Shape) -> None:
+    """Replicas that no new call goes to are never filled."""
+    if isinstance(policy.admission, EmptyReplicas) and isinstance(policy.dispatch, Legs | Lengths):
+        name = "prefill-decode" if isinstance(policy.dispatch, Legs) else "by-context"
+        allowed = f"another part: it submits until no replica is empty, and with {name} some get no new call"
+        raise ParameterError("admission.use", "refill-empty", allowed)
+
+
+def _check_legs(policy: Policy, shape: Shape) -> None:
+    """Prefill legs need both parts, calls that stay where they are, and KV that no update takes away."""
+    dispatch, ordering = policy.dispatch, policy.ordering
+    if not isinstance(dispatch, Legs):
+        if isinstance(ordering, Legged):
+            allowed = (
+                "another ordering, or dispatch prefill-decode: calls that leave after one token need a place to go on"
+            )
+            raise ParameterError("ordering.use", "prefill-leg", allowed)
+        return
+    if not isinstance(ordering, Legged) or ordering.pool != dispatch.prefill:
+        allowed = f"prefill-leg with prefill_pool {dispatch.prefill.name}: otherwise calls decode on the prefill pool"
+        raise ParameterError("ordering.use", _name("ordering", ordering), allowed)
+    if not isinstance(policy.migration, Stay):
+        allowed = "stay: dispatch prefill-decode says where calls go on, and the pools are not alike"
+        raise ParameterError("migration.use", _name("migration", policy.migration), allowed)
+    if policy.update.mode not in ("drain", "keep"):
+        allowed = "drain or keep: the others drop the KV, and then decode replicas prefill what they run"
+        raise ParameterError("update.mode", policy.update.mode, allowed)
 
 
 def _runs_ahead(policy: Policy, shape: Shape) -> bool:

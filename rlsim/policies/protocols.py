@@ -185,6 +185,15 @@ class Ordering(Protocol):
         ...
 
 
+@runtime_checkable
+class FetchesKv(Protocol):
+    """Ordering that says call by call whether the KV of a call that continues is there to be fetched."""
+
+    def fetches_kv(self, view: View, sample: Sample) -> bool:
+        """Whether the call about to go to ``sample.replica`` fetches its KV; otherwise it is computed again."""
+        ...
+
+
 class Migration(Protocol):
     """May running calls move to another replica?"""
 

@@ -37,10 +37,12 @@ from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import LocalBatches
 from rlsim.policies.batching.micro_batch_stream import MicroBatchStream
 from rlsim.policies.batching.oldest_step_first import OldestStepFirst
+from rlsim.policies.dispatch.by_pool import ByContext, ByWeight
 from rlsim.policies.dispatch.consistent_hash import ConsistentHash
 from rlsim.policies.dispatch.fill_empty import FillEmpty
 from rlsim.policies.dispatch.least_tokens import LeastTokens
 from rlsim.policies.dispatch.power_of_two import PowerOfTwo
+from rlsim.policies.dispatch.prefill_decode import PrefillDecode
 from rlsim.policies.dispatch.prefix_aware import PrefixAware
 from rlsim.policies.dispatch.routers import GroupAffinity, LeastInFlight, RoundRobin, Sticky
 from rlsim.policies.dispatch.tail_split import TailSplit
@@ -57,6 +59,7 @@ from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
 from rlsim.policies.ordering.divided import Divided
 from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.ordering.feedback_queue import FeedbackQueue
+from rlsim.policies.ordering.prefill_leg import PrefillLeg
 from rlsim.policies.placement.static import Colocated, Disaggregated
 from rlsim.policies.update.deferred import Deferred
 from rlsim.policies.update.ess_triggered import EssTriggered
@@ -122,6 +125,9 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "prefix-aware": PrefixAware,
         "consistent-hash": ConsistentHash,
         "tail-split": TailSplit,
+        "by-weight": ByWeight,
+        "by-context": ByContext,
+        "prefill-decode": PrefillDecode,
     },
     "placement": {"colocated": Colocated, "disaggregated": Disaggregated},
     "ordering": {
@@ -131,6 +137,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "feedback-queue": FeedbackQueue,
         "ageing": Ageing,
         "divided": Divided,
+        "prefill-leg": PrefillLeg,
     },
     "migration": {"stay": Stay, "balance": Balance, "repack": Repack},
     "allocation": {"uniform": Uniform, "single": Single, "short-rounds": ShortRounds},

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.build import Plan
+from rlsim.build import Plan, PoolPlan
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.results.columns import PHASES, Columns
+from rlsim.results.pools import PoolMetrics, pool_metrics
 from rlsim.results.tables import Digest, digest
 from rlsim.results.timeline import union_of
 from rlsim.results.utilisation import Measured, Utilisation, utilisation, verl_utilisation
@@ -84,6 +85,8 @@ class Metrics:
     usd_per_million_trained_tokens: float
     controller_decisions: int
     events: int
+    pools: dict[str, PoolMetrics]
+    """By name; empty where replicas are alike."""
 
     def as_dict(self) -> dict[str, int | float | bool | str]:
         """Flat, in the order of the fields; nested values as ``utilisation.rollout.decode``."""
@@ -94,7 +97,7 @@ class Metrics:
 
 
 def _flat(name: str, value: object) -> dict[str, int | float | bool | str]:
-    if isinstance(value, Utilisation):
+    if isinstance(value, Utilisation | PoolMetrics):
         value = {part.name: getattr(value, part.name) for part in fields(value)}
     if isinstance(value, dict):
         return {key: leaf for inner, part in value.items() for key, leaf in _flat(f"{name}.{inner}", part).items()}
@@ -136,6 +139,7 @@ def metrics_of(read: Digest) -> Metrics:
         price_source=price(plan)[1],
         controller_decisions=len(log.decisions),
         events=log.events,
+        pools=pool_metrics(read, window),
     )
 
 
@@ -155,6 +159,17 @@ def gpus_used(plan: Plan) -> int:
 
 def price(plan: Plan) -> tuple[float, str]:
     """USD of a GPU-hour, and who says so."""
+    rates = [(pool.own_gpus, pool.price_usd_per_gpu_hour, pool.price_source) for pool in plan.pools]
+    if not plan.colocated:
+        rates.append((plan.scenario.trainer.gpus, *_trainer_price(plan)))
+    rates = [rate for rate in rates if rate[0]]
+    if len({(usd, source) for _, usd, source in rates}) == 1:
+        return rates[0][1:]
+    usd = sum(gpus * each for gpus, each, _ in rates) / sum(gpus for gpus, _, _ in rates)
+    return usd, f"mean over {' + '.join(f'{gpus} GPUs at {each:g}' for gpus, each, _ in rates)}"
+
+
+def _trainer_price(plan: Plan) -> tuple[float, str]:
     given = plan.scenario.cluster.price_usd_per_gpu_hour
     if given is not None:
         return given, "given in the scenario"
@@ -241,11 +256,16 @@ def _staleness(read: Digest, window: Measured) -> dict[str, Any]:
 
 
 def _kv_peak_share(read: Digest, window: Measured) -> float:
-    """Most KV tokens at the end of any engine window, over those that the blocks hold."""
-    limits, rows = read.run.plan.limits, read.activity
-    steps, decodes, prefill, kv = rows.counts[rows.end > window.start].T
+    """Most KV tokens at the end of any engine window, over those that the blocks hold; of the fullest pool."""
+    return max(_kv_peak_of(read, pool, window) for pool in read.run.plan.pools)
+
+
+def _kv_peak_of(read: Digest, pool: PoolPlan, window: Measured) -> float:
+    limits, rows, replicas = pool.limits, read.activity, pool.place.replicas
+    here = (rows.end > window.start) & (rows.who >= replicas.start) & (rows.who < replicas.stop)
+    steps, decodes, prefill, kv = rows.counts[here].T
     peak = int((kv + steps * (decodes + prefill)).max(initial=0))
-    capacity = limits.kv_blocks * limits.block_size * read.run.plan.scenario.rollout.data_parallel
+    capacity = limits.kv_blocks * limits.block_size * pool.rollout.data_parallel
     return min(1.0, peak / capacity)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlsim.build import Plan, PoolPlan
 from rlsim.core.commands import CallTool, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Synced, ToolReturned
 from rlsim.core.log import RunLog
@@ -48,15 +49,41 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
     """GPU-seconds by use over the window, as shares of the GPUs in use."""
     given = read.run.plan.scenario
     rows = read.activity
-    replicas = _ticks(rows, rows.who != TRAINER, window)
-    rollout = {name: ticks * given.rollout.gpus_per_replica for name, ticks in replicas.items()}
+    rollout = _rollout_ticks(read, window)
     if read.run.plan.colocated:
         shares = _shares(rollout)
         return Utilisation(shares, shares, shares)
     alone = _ticks(rows, rows.who == TRAINER, window)
-    trainer = {name: ticks * given.trainer.gpus for name, ticks in alone.items()}
+    trainer: dict[str, float] = {name: ticks * given.trainer.gpus for name, ticks in alone.items()}
     both = {name: rollout[name] + trainer[name] for name in rollout}
     return Utilisation(_shares(rollout), _shares(trainer), _shares(both))
+
+
+def _rollout_ticks(read: Digest, window: Measured) -> dict[str, float]:
+    """GPU-ticks of each use on the rollout GPUs."""
+    total: dict[str, float] = {}
+    for pool in read.run.plan.pools:
+        gpus = pool.rollout.gpus_per_replica * share_of_gpus(read.run.plan, pool)
+        for name, ticks in pool_ticks(read, pool, window).items():
+            total[name] = total.get(name, 0) + ticks * gpus
+    return total
+
+
+def pool_ticks(read: Digest, pool: PoolPlan, window: Measured) -> dict[str, int]:
+    """Ticks of each use, summed over the replicas of a pool."""
+    rows, replicas = read.activity, pool.place.replicas
+    return _ticks(rows, (rows.who >= replicas.start) & (rows.who < replicas.stop), window)
+
+
+def share_of_gpus(plan: Plan, pool: PoolPlan) -> float:
+    """The part of its GPUs' time that counts for a pool: by SM shares on shared GPUs, so that none counts twice."""
+    if pool.sm_share is None:
+        return 1
+    owner = pool.place.shares_gpus_with or pool.place.name
+    shares = [
+        other.sm_share or 0.0 for other in plan.pools if owner in (other.place.name, other.place.shares_gpus_with)
+    ]
+    return pool.sm_share / sum(shares)
 
 
 def _ticks(rows: Activity, chosen: NDArray[np.bool_], window: Measured) -> dict[str, int]:
@@ -68,7 +95,7 @@ def _ticks(rows: Activity, chosen: NDArray[np.bool_], window: Measured) -> dict[
     return {name: booked.get(name, 0) for name in (*USES, *sorted(set(rows.names) - set(USES)))}
 
 
-def _shares(ticks: dict[str, int]) -> Shares:
+def _shares(ticks: dict[str, float]) -> Shares:
     total = sum(ticks.values())
     return {name: part / total for name, part in ticks.items()}
 
@@ -110,8 +137,7 @@ def _rollout_occupancy(read: Digest, window: Measured, allocated_seconds: float)
         place[len(starts) :], minlength=len(times)
     )
     active = np.cumsum(changes)
-    shape = read.run.plan.shape
-    cap = min(shape.replicas * shape.max_num_seqs, int(active.max(initial=0)))
+    cap = min(read.run.plan.shape.seats, int(active.max(initial=0)))
     edges = np.clip(np.append(times, read.run.log.end), window.start, window.end)
     busy = float((np.diff(edges) * np.minimum(active, cap)).sum()) / TICKS_PER_SECOND
     return busy / (cap * allocated_seconds) if cap and allocated_seconds > 0 else 0.0

@@ -14,7 +14,10 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
 from rlsim.scenario.discipline import Discipline
-from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section
+from rlsim.scenario.pools import Pool, pool_errors
+from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
+
+__all__ = ["Scenario", "Section"]
 
 
 class Law(Section):
@@ -67,37 +70,6 @@ class Cluster(Section):
     allow_other_hardware: bool = Field(default=False, description="Accept a profile measured on another device")
 
 
-class StepTimeSource(Section):
-    """Where the time of an engine step comes from, and how it is corrected."""
-
-    source: Literal["profile", "roofline", "coefficients"] = Field(description="Kind of cost model")
-    profile: Name | None = Field(default=None, description="Profile by name or path; needs source: profile")
-    scale: Positive = Field(default=1.0, description="Factor on every step time")
-    offset_seconds: Seconds = Field(default=0.0, description="Framework overhead added to every step")
-    base_seconds: Seconds = Field(default=0.0, description="Coefficient: an empty step")
-    per_sequence_seconds: Seconds = Field(default=0.0, description="Coefficient: a sequence that decodes")
-    per_kv_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a KV token read")
-    per_prefill_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a prompt token computed")
-    per_pair_seconds: Seconds = Field(default=0.0, description="Coefficient: a (query, key) pair of prefill attention")
-    noise_cv: Seconds = Field(default=0.0, description="Coefficient of variation of one step; 0: deterministic")
-
-    def contradictions(self) -> Iterator[ParameterError]:
-        """A profile without its source, a source without its profile, and coefficients likewise."""
-        if (self.profile is None) == (self.source == "profile"):
-            allowed = "a name or path" if self.profile is None else f"nothing with source: {self.source}"
-            yield ParameterError("profile", self.profile, allowed)
-        if self.source == "coefficients" and self.base_seconds == 0:
-            yield ParameterError("base_seconds", 0.0, "a number, above 0, with source: coefficients")
-        if self.source != "coefficients":
-            yield from self._stray_coefficients()
-
-    def _stray_coefficients(self) -> Iterator[ParameterError]:
-        names = ("base", "per_sequence", "per_kv_token", "per_prefill_token", "per_pair")
-        for name in (f"{name}_seconds" for name in names):
-            if getattr(self, name):
-                yield ParameterError(name, getattr(self, name), f"0 with source: {self.source}")
-
-
 class Rollout(Section):
     """The inference replicas and the limits of their scheduler, under vLLM's names."""
 
@@ -118,14 +90,26 @@ class Rollout(Section):
     kv_while_waiting: Literal["keep", "drop", "offload"] = Field(default="keep", description="KV during a tool call")
     step_time: StepTimeSource = Field(description="Cost of an engine step")
     discipline: Discipline = Field(default=Discipline(), description="Rules of the engine's scheduler beyond vLLM's")
+    kv_link_bytes_per_second: Positive | None = Field(
+        default=None, description="Of one GPU, for KV that moves to another replica; None: its share of the network"
+    )
+    pools: tuple[Pool, ...] = Field(default=(), strict=False, description="Groups of replicas that differ; none: alike")
 
     @property
     def gpus_per_replica(self) -> int:
         """GPUs of one replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
+    def sections(self) -> tuple[Rollout, ...]:
+        """This section as it holds for each pool, its GPUs those of the pool; itself where replicas are alike."""
+        return tuple(self.model_copy(update={**pool.overrides(), "pools": ()}) for pool in self.pools) or (self,)
+
     def contradictions(self) -> Iterator[ParameterError]:
-        """Splits that do not divide, and scheduler limits that vLLM refuses."""
+        """Splits that do not divide, scheduler limits that vLLM refuses, and pools that do not add up."""
+        yield from pool_errors(self) if self.pools else self.engine_errors()
+
+    def engine_errors(self) -> Iterator[ParameterError]:
+        """Faults of one kind of replica."""
         yield from self._split_errors()
         yield from self._limit_errors()
         yield from self.discipline.disagreements(

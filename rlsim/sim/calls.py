@@ -25,6 +25,7 @@ class Trajectory:
         "made_tokens",
         "member",
         "prompt",
+        "replica",
         "response_tokens",
         "token_steps",
         "turn",
@@ -34,6 +35,8 @@ class Trajectory:
     def __init__(self, prompt: int, attempt: int, member: int, turns: int) -> None:
         self.prompt, self.attempt, self.member, self.turns = prompt, attempt, member, turns
         self.turn = self.kv_age = 0
+        self.replica = -1
+        """Where the last call that ended was."""
         self.length_tokens = 0
         """Of the turn under way, once its first token exists; 0 before."""
         self.made_tokens = self.allowed_tokens = 0
@@ -112,7 +115,7 @@ class Calls:
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
         self._made_by(trajectory, tuple(request.segments))
-        trajectory.kv_age = self._kv_age
+        trajectory.kv_age, trajectory.replica = self._kv_age, replica
         reason: Literal["stop", "length", "tool", "chunk"] = "stop"
         if request.tokens >= self._world.max_model_len:
             reason = "length"
@@ -129,7 +132,7 @@ class Calls:
         trajectory = self.trajectories[made.sample]
         trajectory.response_tokens += made.tokens
         self._made_by(trajectory, made.segments)
-        trajectory.kv_age = self._kv_age
+        trajectory.kv_age, trajectory.replica = self._kv_age, made.replica
 
     def _made_by(self, trajectory: Trajectory, segments: Segments) -> None:
         if self._world.workload.mismatch is not None:

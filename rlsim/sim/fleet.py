@@ -107,10 +107,10 @@ class Fleet:
             self._paused[replica.index] = True
             self._when_quiet(replica, partial(stopped, replica))
 
-    def offer(self, version: int, ticks: Ticks) -> None:
-        """New weights that every replica loads, in ``ticks``, when it is empty."""
+    def offer(self, version: int, ticks: Callable[[int], Ticks]) -> None:
+        """New weights that every replica loads, in ``ticks`` of it, when it is empty."""
         for replica in self.replicas:
-            self._offered[replica.index] = (version, ticks)
+            self._offered[replica.index] = (version, ticks(replica.index))
             if self._stands(replica.index):
                 self._load_offered(replica)
 

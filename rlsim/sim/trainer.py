@@ -73,7 +73,7 @@ class Trainer:
 
     def _offer(self, version: int, then: Then) -> None:
         """The weights have reached the relays; every replica loads them over its host link when it is empty."""
-        self._fleet.offer(version, self._world.pull_ticks)
+        self._fleet.offer(version, self._world.pull_time)
         then()
 
     def _transfer(self, command: Sync, reset: bool, then: Told) -> None:

@@ -42,6 +42,22 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """What it takes to bring KV and weights to replicas of several pools, in ticks."""
+
+    pool_of: tuple[int, ...]
+    """Pool by replica."""
+    gpus_of: tuple[int, ...]
+    """By replica, a number for the GPUs that it runs on: equal where engines share them."""
+    restore: tuple[int, ...]
+    """One token's KV from the host, by pool."""
+    fetch: tuple[int, ...]
+    """One token's KV over the links of a pool's GPUs, in or out, by pool; the slower end decides."""
+    pull: tuple[Ticks, ...]
+    """A replica's loading of new weights from its relay, by pool."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """The machines and the workload of one run."""
 
@@ -63,5 +79,27 @@ class World:
     """A replica's loading of new weights from its relay."""
     pool_ticks_per_token: int = 0
     """Fetching one token's KV from another replica or a shared pool."""
+    links: Links | None = None
+    """Stands for the three above where replicas differ."""
     acceptance: Acceptance | None = None
     """How replicas judge new weights, for policies that ask for it."""
+
+    def restore_ticks(self, replica: int) -> int:
+        """Bringing one token's KV back from the host."""
+        links = self.links
+        return self.restore_ticks_per_token if links is None else links.restore[links.pool_of[replica]]
+
+    def fetch_ticks(self, source: int, replica: int) -> int:
+        """Fetching one token's KV from where it was made (-1: not known); nothing where GPUs are shared."""
+        links = self.links
+        if links is None:
+            return self.pool_ticks_per_token
+        here = links.fetch[links.pool_of[replica]]
+        if source < 0 or source == replica:
+            return here
+        same = links.gpus_of[source] == links.gpus_of[replica]
+        return 0 if same else max(here, links.fetch[links.pool_of[source]])
+
+    def pull_time(self, replica: int) -> Ticks:
+        """A replica's loading of new weights from its relay."""
+        return self.pull_ticks if self.links is None else self.links.pull[self.links.pool_of[replica]]

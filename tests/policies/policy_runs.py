@@ -275,6 +275,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "trl-colocate": {},
     "trl-server": {},
     "trl-async-grpo": {"max_staleness": 1},
+    "vllm-pd-disaggregation": {},
+    "p-d-serve": {"prefill_route": "by-prompt"},
+    "semi-pd": {},
 }
 
 

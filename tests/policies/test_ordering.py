@@ -67,7 +67,7 @@ def lengths(log: RunLog) -> dict[int, int]:
 # -- what the engines do with it -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("use", [name for name in CHOICES["ordering"] if name != "fcfs"])
+@pytest.mark.parametrize("use", [name for name in CHOICES["ordering"] if name not in ("fcfs", "prefill-leg")])
 def test_an_order_that_engines_would_ignore_is_refused_with_their_key(use: str) -> None:
     policy = ordered(use, tokens_per_second=1.0) if use == "ageing" else ordered(use)
     with pytest.raises(PlanError) as caught:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rlsim
-from rlsim.core.view import Shape
+from rlsim.core.view import Pool, Shape
 from rlsim.policies import protocols
 from rlsim.policies.registry import CHOICES
 
@@ -80,7 +80,7 @@ def test_a_part_is_a_frozen_dataclass_with_what_its_protocol_asks(choice: str, n
     assert cls.__dataclass_params__.frozen
     required = {field.name: 1 for field in fields(cls) if field.default is MISSING}
     given = {"mode": "drain"} if "mode" in required else required
-    started = cls(**given).start(Shape(4, 1, 2, 8))
+    started = cls(**given).start(Shape(4, 1, 2, 8, (Pool("prefill", 0, 1, 8), Pool("decode", 1, 1, 8))))
     protocol = getattr(protocols, choice.capitalize())
     assert all(hasattr(started, member) for member in vars(protocol) if not member.startswith("_"))
     assert inspect.getdoc(cls)

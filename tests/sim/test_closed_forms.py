@@ -161,7 +161,7 @@ def test_a_synchronous_step_is_prefill_longest_response_training_and_sync(seed: 
     """T = T_train + T_prefill + tau * max L, for each replica of the same load in one wave."""
     made = planned({**WAVE, "seed": seed})
     log = simulate(made).log
-    law = made.law.quantise(8192, 64)
+    law = made.pools[0].law.quantise(8192, 64)
     size = 4
     prefill = law.mixed(0, 0, size, size * PROMPT, 0)
     tokens = {event.sample: event.tokens for _, event in finishes(log)}

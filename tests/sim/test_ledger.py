@@ -88,7 +88,9 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     changes |= load_preset(preset).needs
     if preset == "mipu":
         changes["sync.scope"] = "global"
-    if draw(st.booleans()):
+    if "rollout.pools" in changes:
+        changes |= {"cluster.gpus": 9, "rollout.data_parallel": 1, "rollout.kv_while_waiting": "keep"}
+    if draw(st.booleans()) and preset != "semi-pd":  # Half of the fine KV does not hold a sample.
         changes |= {f"rollout.{key}": value for key, value in FINE_KV.items()}
     if draw(st.integers(0, 4)) == 0:
         changes["run.max_simulated_seconds"] = draw(st.integers(1, 200)) * STEP_SECONDS

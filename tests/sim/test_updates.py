@@ -244,7 +244,7 @@ def test_ranks_in_lockstep_wait_for_the_slowest_at_every_step(ranks: int, seed: 
         }
     )
     log = simulate(made).log
-    law = made.law.quantise(8192, 64)
+    law = made.pools[0].law.quantise(8192, 64)
     prompts = {command.sample: command.context_tokens for _, command in submissions(log)}
     calls = {event.sample: (prompts[event.sample], event.tokens) for _, event in finishes(log)}
     sync = to_ticks(made.sync.seconds())

@@ -22,7 +22,7 @@ class EmptyReplicas:
         """One batch, if a replica is empty."""
         if self._buffer_groups is not None and len(view.ready) >= self._buffer_groups:
             return 0, "buffer"
-        empty = not view.loads.in_flight[view.loads.least()]
+        empty = view.loads.any_open() and not view.loads.in_flight[view.loads.least()]
         return self._batch if empty else 0, "barrier"
 
 

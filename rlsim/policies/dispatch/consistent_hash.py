@@ -12,18 +12,18 @@ from rlsim.policies.hashed import hashed
 
 
 class _Ring:
-    def __init__(self, points: list[tuple[int, int]], max_load_ratio: float, replicas: int) -> None:
-        self._points, self._ratio, self._replicas = points, max_load_ratio, replicas
+    def __init__(self, points: list[tuple[int, int]], max_load_ratio: float) -> None:
+        self._points, self._ratio = points, max_load_ratio
 
     def replica(self, view: View, sample: Sample) -> int:
-        in_flight = view.loads.in_flight
-        allowed = math.ceil(self._ratio * (len(view.generating_samples) + 1) / self._replicas)
+        loads, in_flight = view.loads, view.loads.in_flight
+        allowed = math.ceil(self._ratio * (len(view.generating_samples) + 1) / max(1, loads.open_count))
         place = bisect(self._points, (hashed("prompt", sample.group.draw), 0))
         for step in range(len(self._points)):
             replica = self._points[(place + step) % len(self._points)][1]
-            if in_flight[replica] < allowed:
+            if in_flight[replica] < allowed and loads.is_open(replica):
                 return replica
-        return view.loads.least()
+        return loads.least()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +43,4 @@ class ConsistentHash:
         at_least("max_load_ratio", self.max_load_ratio, 1)
         places = ((replica, node) for replica in range(shape.replicas) for node in range(self.virtual_nodes))
         points = sorted((hashed("replica", replica, node), replica) for replica, node in places)
-        return _Ring(points, self.max_load_ratio, shape.replicas)
+        return _Ring(points, self.max_load_ratio)

@@ -13,9 +13,9 @@ class _Filling:
         self._batch, self._left, self._replica = batch, 0, 0
 
     def replica(self, view: View, sample: Sample) -> int:
-        if sample.replica >= 0:
+        if sample.replica >= 0 and view.loads.is_open(sample.replica):
             return sample.replica
-        if not self._left:
+        if not (self._left and view.loads.is_open(self._replica)):
             self._left, self._replica = self._batch, view.loads.least()
         self._left -= 1
         return self._replica

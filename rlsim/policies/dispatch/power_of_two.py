@@ -17,13 +17,16 @@ class _Choices:
         drawn = hashed("power of two", self._seed, self._decision)
         first = drawn % self._replicas
         second = (first + 1 + (drawn >> 32) % max(1, self._replicas - 1)) % self._replicas
-        in_flight = view.loads.in_flight
-        return first if in_flight[first] <= in_flight[second] else second
+        loads, in_flight = view.loads, view.loads.in_flight
+        drawn_open = [replica for replica in (first, second) if loads.is_open(replica)]
+        return min(drawn_open, key=in_flight.__getitem__) if drawn_open else loads.least()
 
 
 @dataclass(frozen=True, slots=True)
 class PowerOfTwo:
     """Two different replicas by hash of the decision's number, then the one with fewer calls in flight.
+
+    One that is closed loses; when both are, the least loaded one serves.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """

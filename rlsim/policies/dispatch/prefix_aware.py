@@ -22,7 +22,9 @@ class PrefixAware:
 
     def replica(self, view: View, sample: Sample) -> int:
         """The cache, within the bound."""
-        least, in_flight = view.loads.least(), view.loads.in_flight
+        loads = view.loads
+        least, in_flight = loads.least(), loads.in_flight
         holders = [sample.replica, *(mate.replica for mate in sample.group.members)]
-        within = (held for held in holders if held >= 0 and in_flight[held] <= in_flight[least] + self.max_extra_calls)
+        most = in_flight[least] + self.max_extra_calls
+        within = (held for held in holders if held >= 0 and loads.is_open(held) and in_flight[held] <= most)
         return next(within, least)

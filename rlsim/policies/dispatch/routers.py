@@ -22,7 +22,7 @@ class LeastInFlight:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """Later turns and resumed calls of a sample return to its replica; new samples go to the least loaded."""
+    """Later turns and resumed calls of a sample return to its replica, if open; new samples go to the least loaded."""
 
     def start(self, shape: Shape) -> Sticky:
         """Nothing to check."""
@@ -30,7 +30,8 @@ class Sticky:
 
     def replica(self, view: View, sample: Sample) -> int:
         """Where it was, or the least loaded."""
-        return sample.replica if sample.replica >= 0 else view.loads.least()
+        held, loads = sample.replica, view.loads
+        return held if held >= 0 and loads.is_open(held) else loads.least()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class GroupAffinity:
     def replica(self, view: View, sample: Sample) -> int:
         """Where the group's first sample went."""
         first = sample.group.members[0].replica
-        return first if first >= 0 else view.loads.least()
+        return first if first >= 0 and view.loads.is_open(first) else view.loads.least()
 
 
 class _Turn:
@@ -52,8 +53,11 @@ class _Turn:
         self._replicas, self._next = replicas, -1
 
     def replica(self, view: View, sample: Sample) -> int:
-        self._next = (self._next + 1) % self._replicas
-        return self._next
+        for _ in range(self._replicas):
+            self._next = (self._next + 1) % self._replicas
+            if view.loads.is_open(self._next):
+                return self._next
+        return view.loads.least()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ class _Split:
         self._predictor, self._tail_tokens, self._bulk, self._tail = predictor, tail_tokens, bulk, tail
 
     def replica(self, view: View, sample: Sample) -> int:
-        in_flight = view.loads.in_flight
-        return min(self._tail if self._is_tail(view, sample) else self._bulk, key=in_flight.__getitem__)
+        part = self._tail if self._is_tail(view, sample) else self._bulk
+        return view.loads.least(part if view.loads.any_open(part) else None)
 
     def _is_tail(self, view: View, sample: Sample) -> bool:
         """The first member to be placed decides for its group."""

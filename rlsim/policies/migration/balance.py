@@ -17,6 +17,8 @@ class _Balance:
 
     def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
         in_flight = view.loads.in_flight
+        if not view.loads.any_open():
+            return ()
         least = view.loads.least()
         high = max(in_flight)
         if high - in_flight[least] <= self._max_gap or any(sample.aborting for sample in self._moving):

@@ -48,7 +48,10 @@ class _Repack:
         if early or any(sample.aborting for sample in self._moving):
             return ()
         self._next, self._version = view.now + self._period, view.version
-        few = {replica for replica, calls in enumerate(view.loads.in_flight) if 0 < calls < self._below}
+        loads = view.loads
+        few = {
+            number for number, calls in enumerate(loads.in_flight) if 0 < calls < self._below and loads.is_open(number)
+        }
         if len(few) < 2:
             return ()
         found = {replica: calls for replica, calls in movable(view, few).items() if calls}
