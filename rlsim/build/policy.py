@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.core.view import Shape
+from rlsim.core.view import ONE_CLASS, RequestClass, Shape
 from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
@@ -24,7 +24,13 @@ def make_shape(scenario: Scenario) -> Shape:
         scenario.workload.group_size,
         rollout.gpus // rollout.gpus_per_replica,
         rollout.max_num_seqs * rollout.data_parallel,
+        _classes(scenario) or ONE_CLASS,
     )
+
+
+def _classes(scenario: Scenario) -> tuple[RequestClass, ...]:
+    found = scenario.workload.classes
+    return tuple(RequestClass(name, given.weight, given.priority) for name, given in found.items())
 
 
 def make_policy(scenario: Scenario, shape: Shape) -> Policy:

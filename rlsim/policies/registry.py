@@ -54,9 +54,11 @@ from rlsim.policies.migration.repack import Repack
 from rlsim.policies.migration.stay import Stay
 from rlsim.policies.ordering.ageing import Ageing
 from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
+from rlsim.policies.ordering.class_priority import ClassPriority
 from rlsim.policies.ordering.divided import Divided
 from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.ordering.feedback_queue import FeedbackQueue
+from rlsim.policies.ordering.weighted_fair import WeightedFair
 from rlsim.policies.placement.static import Colocated, Disaggregated
 from rlsim.policies.update.deferred import Deferred
 from rlsim.policies.update.ess_triggered import EssTriggered
@@ -130,6 +132,8 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "longest-first": LongestFirst,
         "feedback-queue": FeedbackQueue,
         "ageing": Ageing,
+        "class-priority": ClassPriority,
+        "weighted-fair": WeightedFair,
         "divided": Divided,
     },
     "migration": {"stay": Stay, "balance": Balance, "repack": Repack},

@@ -249,6 +249,16 @@ class Mismatch(Section):
     variance_per_step: Seconds = Field(description="Growth by a training step between making and training")
 
 
+class RequestClass(Section):
+    """Prompts of one kind, known by who sends them: a tenant, a route, a task."""
+
+    share: Positive = Field(description="Of the prompts, relative to the other classes'")
+    prompt_tokens: TokensLaw | None = Field(default=None, description="None: as of the workload")
+    response_tokens: TokensLaw | None = Field(default=None, description="None: as of the workload")
+    weight: Positive = Field(default=1.0, description="Service it is owed, relative to the other classes'")
+    priority: int = Field(default=0, description="Rank among the classes, the lowest first")
+
+
 class Workload(Section):
     """Prompts, groups and lengths."""
 
@@ -257,6 +267,7 @@ class Workload(Section):
     dataset_prompts: Count = Field(default=100_000, description="Prompts in an epoch")
     prompt_tokens: TokensLaw = Field(description="Length of a prompt")
     response_tokens: TokensLaw = Field(description="Length of a response, a turn")
+    classes: dict[Name, RequestClass] = Field(default={}, description="Classes of prompts by name; none: all alike")
     intra_group_correlation: float = Field(default=0.0, ge=0, lt=1, description="Of the normal scores of one group")
     drift: Drift = Field(default=Drift(), description="Growth of the length with the version")
     turns: Turns | None = Field(default=None, description="None: one turn")
