@@ -338,6 +338,16 @@ class Point(Section):
     )
 
 
+class Slo(Section):
+    """Service level objectives: what a request must meet to count as goodput."""
+
+    ttft_seconds: Positive = Field(description="Most from submission to the first token")
+    tpot_seconds: Positive = Field(description="Most per token after the first, on average over a response")
+
+
+Measure = Literal["step", "throughput", "rollout", "latency_mean", "latency_median", "latency_p99", "goodput"]
+
+
 class Headline(Section):
     """A published ratio of two arms, and the conditions over which it is looked for."""
 
@@ -345,13 +355,20 @@ class Headline(Section):
     source: Name = Field(description="Citation")
     claim: Name = Field(description="What the source says, in short")
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
-    measure: Literal["step", "throughput", "rollout"] = Field(
-        description="Ratio of step times, of trained tokens a second, or of trained tokens a generating second"
+    measure: Measure = Field(
+        description="Ratio of step times, of trained tokens a second (or generating second), of latencies, or of goodput"
     )
+    slo: Slo | None = Field(default=None, description="Objectives of goodput")
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
     improved: Name = Field(description="Arm of the system")
     assumed: tuple[Name, ...] = Field(strict=False, description="Conditions that the source leaves open")
     points: tuple[Point, ...] = Field(min_length=1, strict=False, description="Conditions to sweep")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """Goodput without objectives, or the other way round."""
+        if (self.slo is None) == (self.measure == "goodput"):
+            allowed = "ttft_seconds and tpot_seconds" if self.slo is None else f"nothing with measure: {self.measure}"
+            yield ParameterError("slo", self.slo, allowed)
 
 
 class Scenario(Section):

@@ -18,7 +18,10 @@ few = settings(max_examples=15, deadline=None)
 PROMPTS = 20_000
 
 
-def of_class(share: float, response: LengthLaw = Constant(100), prompt: LengthLaw = Constant(10)) -> ClassLaws:
+TEN, HUNDRED = Constant(10), Constant(100)
+
+
+def of_class(share: float, response: LengthLaw = HUNDRED, prompt: LengthLaw = TEN) -> ClassLaws:
     return ClassLaws(share, prompt, response)
 
 
