@@ -30,7 +30,7 @@ def exponential(*key: int | str) -> float:
 def gamma(shape: float, *key: int | str) -> float:
     """Gamma of mean ``shape`` and scale 1, by rejection (Marsaglia and Tsang 2000)."""
     if shape < 1:
-        return gamma(shape + 1, *key, "boost") * uniform(*key, "root") ** (1 / shape)
+        return gamma(shape + 1, *key, "boost") * math.pow(uniform(*key, "root"), 1 / shape)
     d = shape - 1 / 3
     for attempt in count():
         x = normal(*key, attempt)

@@ -20,6 +20,7 @@ from rlsim.policies.admission.free_running import FreeRunning
 from rlsim.policies.admission.lead_gate import LeadGate
 from rlsim.policies.admission.one_for_one import OneForOne
 from rlsim.policies.admission.one_step_off import OneStepOff
+from rlsim.policies.admission.open_arrivals import OpenArrivals
 from rlsim.policies.admission.over_sample import OverSample
 from rlsim.policies.admission.per_version_budget import PerVersionBudget
 from rlsim.policies.admission.producers import BoundedBuffer, EngineQueue
@@ -95,6 +96,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "engine-queue": EngineQueue,
         "bounded-buffer": BoundedBuffer,
         "refill-empty": RefillEmpty,
+        "open-arrivals": OpenArrivals,
     },
     "batching": {
         "complete-groups": CompleteGroups,

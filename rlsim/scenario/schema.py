@@ -356,7 +356,7 @@ class Headline(Section):
     claim: Name = Field(description="What the source says, in short")
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
     measure: Measure = Field(
-        description="Ratio of step times, of trained tokens a second (or generating second), of latencies, or of goodput"
+        description="Ratio of step times, trained tokens a (generating) second, latencies, or goodput"
     )
     slo: Slo | None = Field(default=None, description="Objectives of goodput")
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
