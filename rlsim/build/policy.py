@@ -24,7 +24,7 @@ def make_shape(scenario: Scenario) -> Shape:
         scenario.workload.group_size,
         rollout.gpus // rollout.gpus_per_replica,
         rollout.max_num_seqs * rollout.data_parallel,
-        _classes(scenario) or ONE_CLASS,
+        classes=_classes(scenario) or ONE_CLASS,
     )
 
 

@@ -209,7 +209,8 @@ def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> No
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_one_point_of_every_shipped_headline_runs_when_shortened(file: Path) -> None:
-    sizes = ("workload.prompts_per_step=16", "workload.group_size=2", "trainer.updates_per_step=1")
+    members = min(2, min(scenario.workload.group_size for scenario in load(file).resolve_all().values()))
+    sizes = ("workload.prompts_per_step=16", f"workload.group_size={members}", "trainer.updates_per_step=1")
     runs = ("run.steps=2", "run.warmup_steps=0", "run.replications=1")
     asked = hunt(load(file, sets=(*sizes, *runs)))
     base, better = ([perform(task) for task in tasks] for tasks in (asked.cases[0].baseline, asked.cases[0].improved))
