@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
 from rlsim.scenario.discipline import Discipline
-from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section
+from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
 
 
 class Law(Section):
@@ -65,37 +65,6 @@ class Cluster(Section):
     gpus_per_node: Count = Field(default=8, description="GPUs that share the fast link of a node")
     price_usd_per_gpu_hour: Seconds | None = Field(default=None, description="USD; None: the catalogue's assumption")
     allow_other_hardware: bool = Field(default=False, description="Accept a profile measured on another device")
-
-
-class StepTimeSource(Section):
-    """Where the time of an engine step comes from, and how it is corrected."""
-
-    source: Literal["profile", "roofline", "coefficients"] = Field(description="Kind of cost model")
-    profile: Name | None = Field(default=None, description="Profile by name or path; needs source: profile")
-    scale: Positive = Field(default=1.0, description="Factor on every step time")
-    offset_seconds: Seconds = Field(default=0.0, description="Framework overhead added to every step")
-    base_seconds: Seconds = Field(default=0.0, description="Coefficient: an empty step")
-    per_sequence_seconds: Seconds = Field(default=0.0, description="Coefficient: a sequence that decodes")
-    per_kv_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a KV token read")
-    per_prefill_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a prompt token computed")
-    per_pair_seconds: Seconds = Field(default=0.0, description="Coefficient: a (query, key) pair of prefill attention")
-    noise_cv: Seconds = Field(default=0.0, description="Coefficient of variation of one step; 0: deterministic")
-
-    def contradictions(self) -> Iterator[ParameterError]:
-        """A profile without its source, a source without its profile, and coefficients likewise."""
-        if (self.profile is None) == (self.source == "profile"):
-            allowed = "a name or path" if self.profile is None else f"nothing with source: {self.source}"
-            yield ParameterError("profile", self.profile, allowed)
-        if self.source == "coefficients" and self.base_seconds == 0:
-            yield ParameterError("base_seconds", 0.0, "a number, above 0, with source: coefficients")
-        if self.source != "coefficients":
-            yield from self._stray_coefficients()
-
-    def _stray_coefficients(self) -> Iterator[ParameterError]:
-        names = ("base", "per_sequence", "per_kv_token", "per_prefill_token", "per_pair")
-        for name in (f"{name}_seconds" for name in names):
-            if getattr(self, name):
-                yield ParameterError(name, getattr(self, name), f"0 with source: {self.source}")
 
 
 class Rollout(Section):

@@ -1,9 +1,9 @@
-"""What every section of a scenario is, and the kinds of numbers in it."""
+"""What every section of a scenario is, and the cost of an engine step, which several sections have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Self
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -32,3 +32,34 @@ class Section(BaseModel):
     def contradictions(self) -> Iterable[ParameterError]:
         """Fields that do not go together, with paths inside this section."""
         return ()
+
+
+class StepTimeSource(Section):
+    """Where the time of an engine step comes from, and how it is corrected."""
+
+    source: Literal["profile", "roofline", "coefficients"] = Field(description="Kind of cost model")
+    profile: Name | None = Field(default=None, description="Profile by name or path; needs source: profile")
+    scale: Positive = Field(default=1.0, description="Factor on every step time")
+    offset_seconds: Seconds = Field(default=0.0, description="Framework overhead added to every step")
+    base_seconds: Seconds = Field(default=0.0, description="Coefficient: an empty step")
+    per_sequence_seconds: Seconds = Field(default=0.0, description="Coefficient: a sequence that decodes")
+    per_kv_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a KV token read")
+    per_prefill_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a prompt token computed")
+    per_pair_seconds: Seconds = Field(default=0.0, description="Coefficient: a (query, key) pair of prefill attention")
+    noise_cv: Seconds = Field(default=0.0, description="Coefficient of variation of one step; 0: deterministic")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A profile without its source, a source without its profile, and coefficients likewise."""
+        if (self.profile is None) == (self.source == "profile"):
+            allowed = "a name or path" if self.profile is None else f"nothing with source: {self.source}"
+            yield ParameterError("profile", self.profile, allowed)
+        if self.source == "coefficients" and self.base_seconds == 0:
+            yield ParameterError("base_seconds", 0.0, "a number, above 0, with source: coefficients")
+        if self.source != "coefficients":
+            yield from self._stray_coefficients()
+
+    def _stray_coefficients(self) -> Iterator[ParameterError]:
+        names = ("base", "per_sequence", "per_kv_token", "per_prefill_token", "per_pair")
+        for name in (f"{name}_seconds" for name in names):
+            if getattr(self, name):
+                yield ParameterError(name, getattr(self, name), f"0 with source: {self.source}")
