@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlsim.build.discipline import make_discipline
-from rlsim.build.workload import longest_tokens
+from rlsim.build.workload import longest_prompt_tokens, longest_tokens
 from rlsim.core.engine import EngineLimits
 from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
@@ -58,10 +58,9 @@ def make_limits(scenario: Scenario, architecture: Architecture, device: Device, 
     """What the scheduler of a replica obeys; refuses a model or a sequence that does not fit."""
     rollout = scenario.rollout
     longest = rollout.max_model_len or longest_tokens(workload)
-    if workload.prompt_length.cap_tokens >= longest:
-        raise ParameterError(
-            "rollout.max_model_len", longest, f"more than the longest prompt ({workload.prompt_length.cap_tokens})"
-        )
+    prompt = longest_prompt_tokens(workload)
+    if prompt >= longest:
+        raise ParameterError("rollout.max_model_len", longest, f"more than the longest prompt ({prompt})")
     blocks = rollout.kv_blocks or kv_blocks(
         architecture,
         device,

@@ -52,9 +52,13 @@ class Plan:
         """The pool of a replica."""
         return next(pool for pool in self.pools if replica in pool.place.replicas)
 
-    def policy(self) -> Policy:
-        """Freshly started parts, for one run."""
-        return make_policy(self.scenario, self.shape)
+    def shape_of(self, workload: Workload) -> Shape:
+        """The shape of the run that has this workload: parts that hash get luck of their own in each replication."""
+        return replace(self.shape, seed=stream_key(workload.seed, "policy")[0] >> 1)
+
+    def policy(self, shape: Shape) -> Policy:
+        """Freshly started parts, for one run of that shape."""
+        return make_policy(self.scenario, shape)
 
     def workload_of(self, replication: int) -> Workload:
         """The workload with the luck of a replication; the same under every policy."""

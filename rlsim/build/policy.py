@@ -6,7 +6,7 @@ from typing import Any
 
 from rlsim.build.pools import pool_places
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.core.view import Shape
+from rlsim.core.view import ONE_CLASS, RequestClass, Shape
 from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
@@ -27,7 +27,13 @@ def make_shape(scenario: Scenario) -> Shape:
         places[-1].replicas.stop,
         min(place.seats for place in places),
         places if scenario.rollout.pools else (),
+        classes=_classes(scenario) or ONE_CLASS,
     )
+
+
+def _classes(scenario: Scenario) -> tuple[RequestClass, ...]:
+    found = scenario.workload.classes
+    return tuple(RequestClass(name, given.weight, given.priority) for name, given in found.items())
 
 
 def make_policy(scenario: Scenario, shape: Shape) -> Policy:

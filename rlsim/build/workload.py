@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlsim.scenario.schema import Law, Scenario
+from rlsim.workload.classes import ClassLaws
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.laws_by_name import latency_from_fields, law_from_fields
 from rlsim.workload.lengths import LengthLaw
@@ -38,7 +39,20 @@ def make_workload(scenario: Scenario) -> Workload:
         turns,
         reward,
         mismatch,
+        tuple(_class_laws(scenario, name) for name in given.classes),
     )
+
+
+def _class_laws(scenario: Scenario, name: str) -> ClassLaws:
+    """The laws of a class: its own, or the workload's."""
+    given, shared, path = scenario.workload.classes[name], scenario.workload, f"workload.classes.{name}"
+    prompt, response = (
+        _length(getattr(given, law), f"{path}.{law}")
+        if getattr(given, law)
+        else _length(getattr(shared, law), f"workload.{law}")
+        for law in ("prompt_tokens", "response_tokens")
+    )
+    return ClassLaws(given.share, prompt, response)
 
 
 def _length(law: Law, path: str) -> LengthLaw:
@@ -49,9 +63,15 @@ def _latency(law: Law, path: str) -> LatencyLaw:
     return latency_from_fields(law.law, law.fields, path)
 
 
+def longest_prompt_tokens(workload: Workload) -> int:
+    """Most tokens that a prompt can have."""
+    return max(law.cap_tokens for law in workload.prompt_laws)
+
+
 def longest_tokens(workload: Workload) -> int:
     """Most tokens that a trajectory can have, prompt, tools and all turns."""
     turns = workload.turns
     count = 1 if turns is None else turns.count.cap_tokens
     tools = 0 if turns is None else turns.tool_output_tokens.cap_tokens * (count - 1)
-    return workload.prompt_length.cap_tokens + workload.response_length.cap_tokens * count + tools
+    response = max(law.cap_tokens for law in workload.response_laws)
+    return longest_prompt_tokens(workload) + response * count + tools

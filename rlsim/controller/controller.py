@@ -17,8 +17,9 @@ from rlsim.controller.alarms import Alarms
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Command, SetRole, Sync, Train
 from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained, Woke
+from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
-from rlsim.core.view import Group, Loads, Sample, Shape, View
+from rlsim.core.view import Group, Sample, Shape, View
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import Batch, Tests
 
@@ -33,15 +34,17 @@ class Controller:
         prompt_tokens: Callable[[int], int],
         scores: bool = False,
         oracle_tokens: Callable[[Sample], int] | None = None,
+        request_class: Callable[[int], int] | None = None,
     ) -> None:
         """``prompt_tokens(draw)`` is the loader's; ``scores`` says whether rewards are asked for with ``Score``.
 
         ``oracle_tokens`` tells lengths still to come to parts that say oracle; a live run has none.
+        ``request_class(draw)`` is the place of a prompt's class in ``shape.classes``; None where there is one.
         """
         self.policy = policy
         self.view = View(shape, Loads(shape.replicas), oracle_tokens=oracle_tokens)
         self._out: list[Command] = []
-        self._rollouts = Rollouts(policy, self.view, prompt_tokens, scores, self._out)
+        self._rollouts = Rollouts(policy, self.view, prompt_tokens, scores, self._out, request_class)
         self._alarms = Alarms(policy, self.view, self._out)
         self.iterations = 0
         """Training steps ended, publication included."""

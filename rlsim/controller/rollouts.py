@@ -15,7 +15,7 @@ from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Segments, ToolReturned
 from rlsim.core.view import Group, Sample, View
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import FetchesKv, HoldsBack
+from rlsim.policies.protocols import FetchesKv, HoldsBack, Learns
 
 Fate = Literal["trained", "dropped_stale", "dropped_surplus"]
 
@@ -24,7 +24,13 @@ class Rollouts:
     """All samples that are not yet trained on or dropped, and what became of the others."""
 
     def __init__(
-        self, policy: Policy, view: View, prompt_tokens: Callable[[int], int], scores: bool, out: list[Command]
+        self,
+        policy: Policy,
+        view: View,
+        prompt_tokens: Callable[[int], int],
+        scores: bool,
+        out: list[Command],
+        request_class: Callable[[int], int] | None = None,
     ) -> None:
         self.policy, self.view, self.out = policy, view, out
         self.samples: dict[int, Sample] = {}
@@ -33,7 +39,8 @@ class Rollouts:
         self.in_tools = 0
         self.completed = False
         """Whether the parts are to be asked what to drop or move: a sample or a group ended, or a timer rang."""
-        self._prompt_tokens, self._scores = prompt_tokens, scores
+        self._prompt_tokens, self._scores, self._request_class = prompt_tokens, scores, request_class
+        self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
         self._entering: deque[Sample] = deque()
         self._next_sample = self._next_draw = 0
         ordering = policy.ordering
@@ -47,6 +54,8 @@ class Rollouts:
         """A call ended by itself."""
         sample = self._call_ended(event.sample, event.replica, event.tokens, event.segments)
         group = sample.group
+        if self._learner is not None and event.reason != "chunk":
+            self._learner.learn(self.view, sample, sample.made_tokens + event.tokens)
         if sample.doomed:
             self._give_up(sample)
         elif event.reason == "chunk":
@@ -276,7 +285,8 @@ class Rollouts:
         draw, recycle = view.recycled.popleft() if self._redraws() else (self._next_draw, 0)
         self._next_draw += not recycle
         target = number // view.shape.prompts_per_step
-        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, target)
+        kind = self._request_class(draw) if self._request_class else 0
+        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, target, kind)
         view.open[number] = group
         for member in range(self.policy.allocation.members(view)):
             sample = Sample(self._next_sample, group, member)

@@ -14,8 +14,6 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
 
-__all__ = ["Group", "Loads", "Pool", "Sample", "Shape", "TrainerState", "View"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -36,6 +34,21 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestClass:
+    """What is agreed with the senders of one class of prompts: a tenant, a route, a task."""
+
+    name: str
+    weight: float = 1.0
+    """Service it is owed, relative to the other classes'."""
+    priority: int = 0
+    """Rank among the classes, the lowest first."""
+
+
+ONE_CLASS = (RequestClass("all"),)
+"""Prompts that are not told apart."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The sizes that a policy is checked against before anything runs."""
 
@@ -46,6 +59,10 @@ class Shape:
     """Seats of one replica; with pools, of a replica of the pool that has the fewest."""
     pools: tuple[Pool, ...] = ()
     """Pool after pool, all replicas; empty where they are alike."""
+    classes: tuple[RequestClass, ...] = ONE_CLASS
+    """Classes of prompts."""
+    seed: int = 0
+    """Of the run, for parts that hash: replications differ in it, arms do not."""
 
     @property
     def seats(self) -> int:
@@ -103,14 +120,25 @@ class Sample:
 class Group:
     """The samples of one prompt."""
 
-    __slots__ = ("draw", "ended", "group", "members", "prompt_tokens", "recycle", "target", "version")
+    __slots__ = ("draw", "ended", "group", "members", "prompt_tokens", "recycle", "request_class", "target", "version")
 
-    def __init__(self, group: int, draw: int, recycle: int, prompt_tokens: int, version: int, target: int) -> None:
+    def __init__(
+        self,
+        group: int,
+        draw: int,
+        recycle: int,
+        prompt_tokens: int,
+        version: int,
+        target: int,
+        request_class: int = 0,
+    ) -> None:
         self.group, self.draw, self.recycle, self.prompt_tokens = group, draw, recycle, prompt_tokens
         self.version = version
         """Weights version when the group was admitted."""
         self.target = target
         """The training step it is generated for, counting groups in order of admission."""
+        self.request_class = request_class
+        """Place of its class in ``shape.classes``: whoever sends a prompt knows it."""
         self.members: list[Sample] = []
         self.ended = 0
 

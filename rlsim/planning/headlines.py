@@ -17,7 +17,6 @@ from rlsim import __version__
 from rlsim.build import plan
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.planning.replicate import Outcome, Task, perform_all
-from rlsim.results.metrics import Metrics
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Headline, Point, Scenario
 from rlsim.scenario.source import Document
@@ -134,10 +133,10 @@ def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: Point) -> Sc
 
 def ratio(headline: Headline, base: Sequence[Outcome], better: Sequence[Outcome]) -> Estimate:
     """By which factor the improved arm is better, from paired replications; above 1 is better."""
-    if headline.measure == "step":
-        return paired_ratio([o.metrics.step_seconds for o in base], [o.metrics.step_seconds for o in better])
-    rate = _rollout_rate if headline.measure == "rollout" else _throughput
-    return paired_ratio([rate(o.metrics) for o in better], [rate(o.metrics) for o in base])
+    measure = headline.measure
+    if measure in _TIMES:
+        return paired_ratio([_TIMES[measure](one) for one in base], [_TIMES[measure](one) for one in better])
+    return paired_ratio([_RATES[measure](one) for one in better], [_RATES[measure](one) for one in base])
 
 
 def as_text(brackets: Sequence[Bracket]) -> str:
@@ -208,13 +207,29 @@ def _checked(tree: dict[str, Any], where: str) -> Scenario:
         raise ParameterError(f"{where}: {path}", first["input"], first["msg"]) from refused
 
 
-def _rollout_rate(metrics: Metrics) -> float:
+def _rollout_rate(told: Outcome) -> float:
     """Trained response tokens a second in which any replica works."""
+    metrics = told.metrics
     return metrics.response_tokens_per_second * metrics.step_seconds / metrics.generation_seconds_per_step
 
 
-def _throughput(metrics: Metrics) -> float:
-    return metrics.response_tokens_per_second
+def _goodput(told: Outcome) -> float:
+    goodput = told.latency.goodput_per_second
+    assert goodput is not None, "a scenario that measures goodput has objectives"
+    return goodput
+
+
+_TIMES: dict[str, Callable[[Outcome], float]] = {
+    "step": lambda told: told.metrics.step_seconds,
+    "latency_mean": lambda told: told.latency.latency_mean_seconds,
+    "latency_median": lambda told: told.latency.latency_median_seconds,
+    "latency_p99": lambda told: told.latency.latency_p99_seconds,
+}
+_RATES: dict[str, Callable[[Outcome], float]] = {
+    "throughput": lambda told: told.metrics.response_tokens_per_second,
+    "rollout": _rollout_rate,
+    "goodput": _goodput,
+}
 
 
 def _claimed(headline: Headline) -> str:

@@ -139,9 +139,12 @@ def _first(doc: str | None) -> str:
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """The string below each field, which Python itself forgets."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    return dict(_docs_below(tree.body[0]))
+    """The string below each field, its own or inherited, which Python itself forgets."""
+    found: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+        found |= _docs_below(tree.body[0])
+    return found
 
 
 def _docs_below(node: ast.stmt) -> Iterator[tuple[str, str]]:

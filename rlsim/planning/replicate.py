@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rlsim.results.latency import Latency
     from rlsim.results.metrics import Metrics
     from rlsim.scenario.schema import Scenario
 
@@ -39,11 +40,13 @@ class Outcome:
     replication: int
     metrics: Metrics
     verdict: str
+    latency: Latency
 
 
 def perform(task: Task) -> Outcome:
     """Make one run in this process."""
     from rlsim.build import plan
+    from rlsim.results.latency import latency
     from rlsim.results.metrics import metrics
     from rlsim.results.verdict import verdict
     from rlsim.sim.run import simulate
@@ -55,7 +58,9 @@ def perform(task: Task) -> Outcome:
         from rlsim.planning.save import save_run
 
         save_run(task.out, run, told)
-    return Outcome(task.name, task.replication, told, verdict(told, made))
+    headline = task.scenario.headline
+    waits = latency(run, headline.slo if headline else None)
+    return Outcome(task.name, task.replication, told, verdict(told, made), waits)
 
 
 def perform_all(

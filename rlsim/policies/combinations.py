@@ -15,6 +15,7 @@ from rlsim.policies.admission.fixed_pool import FixedPool
 from rlsim.policies.admission.free_running import LaggedSeats, Seats
 from rlsim.policies.admission.lead_gate import LeadGate
 from rlsim.policies.admission.one_for_one import OneForOne
+from rlsim.policies.admission.open_arrivals import Arrivals
 from rlsim.policies.admission.over_sample import OverSample
 from rlsim.policies.admission.per_version_budget import Budget
 from rlsim.policies.admission.producers import EngineQueue, Producers
@@ -59,6 +60,7 @@ def check(policy: Policy, shape: Shape) -> None:
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
     rules += [_check_tests, _check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
+    rules += [_check_arrivals]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -160,7 +162,7 @@ def _check_old_steps(policy: Policy, shape: Shape) -> None:
 def _check_waits(policy: Policy, shape: Shape) -> None:
     """Work that is replaced without end is never all complete."""
     batching, admission = policy.batching, policy.admission
-    endless = isinstance(admission, _ALWAYS_FULL | EmptyReplicas) or _adds_prompts(policy)
+    endless = isinstance(admission, _ALWAYS_FULL | EmptyReplicas | Arrivals) or _adds_prompts(policy)
     waits = isinstance(batching, Local) and batching.spec.max_off_policy_strategy == "wait"
     if isinstance(batching, Local) and waits and endless and batching.spec.max_off_policy_threshold == 1:
         allowed = "at least 2: this admission replaces what ends, and 1 waits until nothing is under way"
@@ -209,6 +211,41 @@ def _check_legs(policy: Policy, shape: Shape) -> None:
     if policy.update.mode not in ("drain", "keep"):
         allowed = "drain or keep: the others drop the KV, and then decode replicas prefill what they run"
         raise ParameterError("update.mode", policy.update.mode, allowed)
+
+
+def _check_arrivals(policy: Policy, shape: Shape) -> None:
+    """Requests that come when they come are submitted then: nothing holds them back, so latency is what they see."""
+    if not isinstance(policy.admission, Arrivals):
+        return
+    if policy.placement.shared:
+        allowed = "disaggregated: requests arrive whether or not the trainer works"
+        raise ParameterError("placement.use", _name("placement", policy.placement), allowed)
+    if policy.update.mode not in ("keep", "rebuild", "abort"):
+        allowed = "keep, rebuild or abort: requests arrive without end, so replicas are never surely empty"
+        raise ParameterError("update.mode", policy.update.mode, allowed)
+    if policy.leftovers.ends_round:
+        allowed = "keep-all or drop-old: requests arrive without end, and there are no rounds"
+        raise ParameterError("leftovers.use", _name("leftovers", policy.leftovers), allowed)
+    _check_starving(policy, shape)
+
+
+def _check_starving(policy: Policy, shape: Shape) -> None:
+    """An order by rank may starve a call for ever while others arrive."""
+    if not policy.ordering.ranks:
+        return
+    if shape.group_size > 1:
+        allowed = "fcfs where workload.group_size is above 1: groups may never be complete while others arrive"
+        raise ParameterError("ordering.use", _name("ordering", policy.ordering), allowed)
+    if _waits_for_some(policy):
+        allowed = "complete-groups, with this ordering: the group that is waited for may starve while others arrive"
+        raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
+
+
+def _waits_for_some(policy: Policy) -> bool:
+    """Whether the trainer waits for certain groups though others are complete."""
+    batching = policy.batching
+    waits = isinstance(batching, Local) and batching.spec.max_off_policy_strategy == "wait"
+    return waits or isinstance(batching, ExactTarget | Steps)
 
 
 def _runs_ahead(policy: Policy, shape: Shape) -> bool:

@@ -194,6 +194,15 @@ class FetchesKv(Protocol):
         ...
 
 
+@runtime_checkable
+class Learns(Protocol):
+    """Ordering that is told what calls made, to expect better of the next ones."""
+
+    def learn(self, view: View, sample: Sample, tokens: int) -> None:
+        """A turn of the sample ended by itself, with so many response tokens in all its calls."""
+        ...
+
+
 class Migration(Protocol):
     """May running calls move to another replica?"""
 

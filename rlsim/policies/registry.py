@@ -20,6 +20,7 @@ from rlsim.policies.admission.free_running import FreeRunning
 from rlsim.policies.admission.lead_gate import LeadGate
 from rlsim.policies.admission.one_for_one import OneForOne
 from rlsim.policies.admission.one_step_off import OneStepOff
+from rlsim.policies.admission.open_arrivals import OpenArrivals
 from rlsim.policies.admission.over_sample import OverSample
 from rlsim.policies.admission.per_version_budget import PerVersionBudget
 from rlsim.policies.admission.producers import BoundedBuffer, EngineQueue
@@ -56,10 +57,12 @@ from rlsim.policies.migration.repack import Repack
 from rlsim.policies.migration.stay import Stay
 from rlsim.policies.ordering.ageing import Ageing
 from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
+from rlsim.policies.ordering.class_priority import ClassPriority
 from rlsim.policies.ordering.divided import Divided
 from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.ordering.feedback_queue import FeedbackQueue
 from rlsim.policies.ordering.prefill_leg import PrefillLeg
+from rlsim.policies.ordering.weighted_fair import WeightedFair
 from rlsim.policies.placement.static import Colocated, Disaggregated
 from rlsim.policies.update.deferred import Deferred
 from rlsim.policies.update.ess_triggered import EssTriggered
@@ -96,6 +99,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "engine-queue": EngineQueue,
         "bounded-buffer": BoundedBuffer,
         "refill-empty": RefillEmpty,
+        "open-arrivals": OpenArrivals,
     },
     "batching": {
         "complete-groups": CompleteGroups,
@@ -136,6 +140,8 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "longest-first": LongestFirst,
         "feedback-queue": FeedbackQueue,
         "ageing": Ageing,
+        "class-priority": ClassPriority,
+        "weighted-fair": WeightedFair,
         "divided": Divided,
         "prefill-leg": PrefillLeg,
     },

@@ -233,6 +233,16 @@ class Mismatch(Section):
     variance_per_step: Seconds = Field(description="Growth by a training step between making and training")
 
 
+class RequestClass(Section):
+    """Prompts of one kind, known by who sends them: a tenant, a route, a task."""
+
+    share: Positive = Field(description="Of the prompts, relative to the other classes'")
+    prompt_tokens: TokensLaw | None = Field(default=None, description="None: as of the workload")
+    response_tokens: TokensLaw | None = Field(default=None, description="None: as of the workload")
+    weight: Positive = Field(default=1.0, description="Service it is owed, relative to the other classes'")
+    priority: int = Field(default=0, description="Rank among the classes, the lowest first")
+
+
 class Workload(Section):
     """Prompts, groups and lengths."""
 
@@ -241,6 +251,7 @@ class Workload(Section):
     dataset_prompts: Count = Field(default=100_000, description="Prompts in an epoch")
     prompt_tokens: TokensLaw = Field(description="Length of a prompt")
     response_tokens: TokensLaw = Field(description="Length of a response, a turn")
+    classes: dict[Name, RequestClass] = Field(default={}, description="Classes of prompts by name; none: all alike")
     intra_group_correlation: float = Field(default=0.0, ge=0, lt=1, description="Of the normal scores of one group")
     drift: Drift = Field(default=Drift(), description="Growth of the length with the version")
     turns: Turns | None = Field(default=None, description="None: one turn")
@@ -311,6 +322,16 @@ class Point(Section):
     )
 
 
+class Slo(Section):
+    """Service level objectives: what a request must meet to count as goodput."""
+
+    ttft_seconds: Positive = Field(description="Most from submission to the first token")
+    tpot_seconds: Positive = Field(description="Most per token after the first, on average over a response")
+
+
+Measure = Literal["step", "throughput", "rollout", "latency_mean", "latency_median", "latency_p99", "goodput"]
+
+
 class Headline(Section):
     """A published ratio of two arms, and the conditions over which it is looked for."""
 
@@ -318,13 +339,20 @@ class Headline(Section):
     source: Name = Field(description="Citation")
     claim: Name = Field(description="What the source says, in short")
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
-    measure: Literal["step", "throughput", "rollout"] = Field(
-        description="Ratio of step times, of trained tokens a second, or of trained tokens a generating second"
+    measure: Measure = Field(
+        description="Ratio of step times, trained tokens a (generating) second, latencies, or goodput"
     )
+    slo: Slo | None = Field(default=None, description="Objectives of goodput")
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
     improved: Name = Field(description="Arm of the system")
     assumed: tuple[Name, ...] = Field(strict=False, description="Conditions that the source leaves open")
     points: tuple[Point, ...] = Field(min_length=1, strict=False, description="Conditions to sweep")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """Goodput without objectives, or the other way round."""
+        if (self.slo is None) == (self.measure == "goodput"):
+            allowed = "ttft_seconds and tpot_seconds" if self.slo is None else f"nothing with measure: {self.measure}"
+            yield ParameterError("slo", self.slo, allowed)
 
 
 class Scenario(Section):

@@ -123,7 +123,7 @@ class Calls:
             reason = "chunk"
         elif trajectory.turn + 1 < trajectory.turns:
             reason = "tool"
-        elif trajectory.length_tokens >= self._world.workload.response_length.cap_tokens:
+        elif trajectory.length_tokens >= self._world.workload.response_cap_tokens(trajectory.prompt):
             reason = "length"
         return Finished(request.sample, replica, made, tuple(request.segments), reason, request.first_token)
 

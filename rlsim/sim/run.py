@@ -60,12 +60,14 @@ def collector_paused() -> Iterator[None]:
 
 def make_controller(plan: Plan, workload: Workload) -> Controller:
     """A fresh controller of the plan's policy."""
+    shape = plan.shape_of(workload)
     return Controller(
-        plan.policy(),
-        plan.shape,
+        plan.policy(shape),
+        shape,
         lambda draw: workload.prompt_tokens(workload.prompt_at(draw)[0]),
         scores=workload.reward_latency is not None,
         oracle_tokens=lambda sample: _turn_tokens(workload, sample),
+        request_class=(lambda draw: workload.class_of(workload.prompt_at(draw)[0])) if workload.classes else None,
     )
 
 

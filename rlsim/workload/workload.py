@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
+from rlsim.workload.classes import ClassLaws, ClassOf
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.lengths import LengthLaw, described
 from rlsim.workload.luck import Copula, GroupDraws, independent
@@ -67,7 +68,8 @@ class _Luck:
     def __init__(self, workload: Workload) -> None:
         seed, size, turns = workload.seed, workload.group_size, workload.turns
         copula = Copula(seed, workload.intra_group_correlation)
-        self.responses = GroupDraws(seed, "response", size, copula, workload.response_length.uncapped)
+        self.responses = [GroupDraws(seed, "response", size, copula, law.uncapped) for law in workload.response_laws]
+        self.class_of = ClassOf(seed, [found.share for found in workload.classes])
         self.prompt_uniforms = IndexedUniforms(seed, "prompt length")
         self.prompt_tokens: dict[int, int] = {}
         self.epochs: dict[int, npt.NDArray[np.int64]] = {}
@@ -90,6 +92,7 @@ class Workload:
 
     ``response_length`` is the law of one turn at version 0. ``intra_group_correlation`` in [0, 1) is that of
     the normal scores within a group; for lognormal lengths it is the intraclass correlation of log lengths.
+    With ``classes`` every prompt is of one of them, and their laws replace those of the workload.
     """
 
     seed: int
@@ -102,6 +105,7 @@ class Workload:
     turns: Turns | None = None
     reward_latency: LatencyLaw | None = None
     mismatch: Mismatch | None = None
+    classes: tuple[ClassLaws, ...] = ()
     _luck: _Luck = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,6 +118,16 @@ class Workload:
     def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
         """Travels without what it remembers."""
         return Workload, tuple(getattr(self, f.name) for f in fields(self) if f.init)
+
+    @property
+    def prompt_laws(self) -> tuple[LengthLaw, ...]:
+        """Laws of prompt lengths by class; one without classes."""
+        return tuple(found.prompt_length for found in self.classes) or (self.prompt_length,)
+
+    @property
+    def response_laws(self) -> tuple[LengthLaw, ...]:
+        """Laws of a turn's lengths by class; one without classes."""
+        return tuple(found.response_length for found in self.classes) or (self.response_length,)
 
     def prompt_at(self, draw: int) -> tuple[int, int]:
         """(prompt, first attempt) of the ``draw``-th prompt taken from the loader, counted from 0.
@@ -139,9 +153,18 @@ class Workload:
         if prompt not in known:
             if len(known) >= _PROMPTS_KEPT:
                 known.clear()
+            law = self.prompt_laws[self.class_of(prompt)]
             quantile = np.array([self._luck.prompt_uniforms[prompt]])
-            known[prompt] = int(self.prompt_length.quantile(quantile)[0])
+            known[prompt] = int(law.quantile(quantile)[0])
         return known[prompt]
+
+    def class_of(self, prompt: int) -> int:
+        """Place among ``classes`` of the prompt's own; 0 without classes."""
+        return self._luck.class_of(prompt) if self.classes else 0
+
+    def response_cap_tokens(self, prompt: int) -> int:
+        """Most tokens of a turn."""
+        return self.response_laws[self.class_of(prompt)].cap_tokens
 
     def response_quantiles(self, prompt: int, attempt: int, turn: int = 0, members: int | None = None) -> FloatArray:
         """Length quantiles of the first ``members`` (by default, the group): shape (members,).
@@ -149,14 +172,14 @@ class Workload:
         Surplus members follow the group's; asking for them changes nobody's quantile.
         """
         count = self.group_size if members is None else members
-        return self._luck.responses.quantiles(prompt, attempt, turn, count)
+        return self._luck.responses[0].quantiles(prompt, attempt, turn, count)
 
     def response_tokens(self, prompt: int, attempt: int, member: int, turn: int = 0, version: int = 0) -> int:
         """Tokens of a turn whose first token is made by weights of ``version``; its quantile ignores that."""
-        tokens = self._luck.responses.value(prompt, attempt, turn, member)
+        tokens = self._luck.responses[self.class_of(prompt)].value(prompt, attempt, turn, member)
         if self.drift is not None:
             tokens *= self.drift.factor(version)
-        return round(min(self.response_length.cap_tokens, max(1.0, tokens)))
+        return round(min(self.response_cap_tokens(prompt), max(1.0, tokens)))
 
     def reward_latency_seconds(self, prompt: int, attempt: int, member: int) -> float:
         """Time to score the sample; 0 without a law."""
@@ -182,12 +205,15 @@ class Workload:
         return self._luck.tools
 
     def expected_group_max_ratio(self, members: int | None = None) -> float:
-        """M_tail: mean of the longest of ``members`` (by default, the group) over the mean, for one turn."""
+        """M_tail: mean of the longest of ``members`` (by default, the group) over the mean, for one turn.
+
+        Of ``response_length``, whatever the classes.
+        """
         count = self.group_size if members is None else whole("members", members, high=LARGEST_GROUP)
         return group_max_ratio(self.response_length, count, self.intra_group_correlation)
 
     def describe(self) -> str:
-        """Mean, median, cap, truncated share, correlation and M_tail of the response law, in one line."""
+        """Mean, median, cap, truncated share, correlation and M_tail of ``response_length``, in one line."""
         law, size = self.response_length, self.group_size
         median = int(law.quantile(np.array([0.5]))[0])
         per = " a turn" if self.turns else ""

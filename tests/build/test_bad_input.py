@@ -29,7 +29,13 @@ def test_a_profile_fits_its_model_and_device_however_they_are_spelt(tmp_path: Pa
 
 
 MISSPELT = [
-    ("group_size", "gruop_size", 17, "workload.gruop_size: unknown key; allowed: dataset_prompts, drift", "group_size"),
+    (
+        "group_size",
+        "gruop_size",
+        17,
+        "workload.gruop_size: unknown key; allowed: classes, dataset_prompts",
+        "group_size",
+    ),
     (PRESET, "preset: sync-disagregated", 25, "policy.preset: found 'sync-disagregated'; allowed: areal", PRESET[8:]),
     (
         PRESET,

@@ -117,6 +117,25 @@ def test_tokens_a_second_do_not_reward_shorter_responses(tmp_path: Path, measure
     assert told.found[0].ratio.mean == pytest.approx(1, rel=0.03)
 
 
+@pytest.mark.parametrize("measure", ["latency_mean", "latency_median", "latency_p99"])
+def test_half_the_tokens_wait_half_as_long(tmp_path: Path, measure: str) -> None:
+    told = bracket(hunt(small(tmp_path, measure)), workers=1)
+    assert told.found[0].ratio.mean == pytest.approx(2, rel=0.01)
+
+
+def test_goodput_counts_the_requests_within_the_objectives(tmp_path: Path) -> None:
+    """One request at a time: those of half the tokens are as good, and come twice as often."""
+    slo = {"ratios: [1.9, 2.0]": "slo: {ttft_seconds: 0.02, tpot_seconds: 0.0101}\n  ratios: [1.9, 2.0]"}
+    told = bracket(hunt(small(tmp_path, "goodput", slo)), workers=1)
+    assert told.found[0].ratio.mean == pytest.approx(2, rel=0.03)
+
+
+@pytest.mark.parametrize(("measure", "slo"), [("goodput", ""), ("step", "slo: {ttft_seconds: 1, tpot_seconds: 1}\n  ")])
+def test_objectives_belong_to_goodput_and_goodput_to_objectives(tmp_path: Path, measure: str, slo: str) -> None:
+    with pytest.raises(ValueError, match=r"headline\.slo"):
+        hunt(small(tmp_path, measure, {"ratios: [1.9, 2.0]": f"{slo}ratios: [1.9, 2.0]"}))
+
+
 def test_runs_are_told_of_one_by_one_and_paired_by_replication(tmp_path: Path) -> None:
     asked, told = hunt(small(tmp_path)), []
     bracket(asked, told.append, workers=1)
@@ -190,7 +209,8 @@ def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> No
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_one_point_of_every_shipped_headline_runs_when_shortened(file: Path) -> None:
-    sizes = ("workload.prompts_per_step=16", "workload.group_size=2", "trainer.updates_per_step=1")
+    members = min(2, min(scenario.workload.group_size for scenario in load(file).resolve_all().values()))
+    sizes = ("workload.prompts_per_step=16", f"workload.group_size={members}", "trainer.updates_per_step=1")
     runs = ("run.steps=2", "run.warmup_steps=0", "run.replications=1")
     asked = hunt(load(file, sets=(*sizes, *runs)))
     base, better = ([perform(task) for task in tasks] for tasks in (asked.cases[0].baseline, asked.cases[0].improved))

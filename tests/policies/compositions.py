@@ -11,6 +11,7 @@ from policy_runs import ran, scenario
 from rlsim.build import PlanError, plan
 from rlsim.core.errors import DeadlockError
 from rlsim.policies import combinations
+from rlsim.policies.ordering.predictors import NAMES
 
 Refusal = tuple[dict[str, Any], str, object, str]
 """A policy, the key that is refused, what was found there, and words of what is allowed."""
@@ -51,6 +52,13 @@ def does_stall(policy: dict[str, Any], changes: dict[str, Any], monkeypatch: pyt
 
 # -- parts to draw ---------------------------------------------------------------------------------------
 
+OPEN_ARRIVALS = st.fixed_dictionaries(
+    {
+        "use": st.just("open-arrivals"),
+        "requests_per_second": st.sampled_from([0.5, 10.0, 50.0]),
+        "burstiness": st.sampled_from([0.3, 1.0, 9.0]),
+    }
+)
 ADMISSIONS = st.one_of(
     st.sampled_from([{"use": "barrier"}, {"use": "one-step-off"}]),
     st.fixed_dictionaries(
@@ -85,6 +93,7 @@ ADMISSIONS = st.one_of(
     st.fixed_dictionaries(
         {"use": st.just("refill-empty"), "replica_batch": st.integers(1, 9), "buffer_groups": st.none() | st.just(3)}
     ),
+    OPEN_ARRIVALS,
 )
 BATCHINGS = st.one_of(
     st.fixed_dictionaries(
@@ -135,7 +144,7 @@ ORDERINGS = st.one_of(
     st.fixed_dictionaries(
         {
             "use": st.sampled_from(["shortest-first", "longest-first"]),
-            "predictor": st.sampled_from(["oracle", "noisy", "prompt-mean", "siblings-mean", "siblings-max"]),
+            "predictor": st.sampled_from(NAMES),
             "chunk_tokens": st.sampled_from([0, 1, 9]),
             "shares_kv": st.booleans(),
         }
@@ -143,6 +152,8 @@ ORDERINGS = st.one_of(
     st.fixed_dictionaries({"use": st.just("feedback-queue"), "first_level_tokens": st.integers(1, 20)}),
     st.fixed_dictionaries({"use": st.just("ageing"), "tokens_per_second": st.sampled_from([0.0, 5.0])}),
     st.fixed_dictionaries({"use": st.just("divided"), "chunk_tokens": st.integers(2, 20)}),
+    st.fixed_dictionaries({"use": st.just("class-priority"), "ageing_seconds": st.none() | st.just(1.0)}),
+    st.fixed_dictionaries({"use": st.just("weighted-fair"), "predictor": st.sampled_from(NAMES)}),
 )
 MIGRATIONS = st.one_of(
     st.just({"use": "stay"}),
@@ -179,6 +190,18 @@ PARTS = st.fixed_dictionaries(
         "allocation": ALLOCATIONS,
     }
 )
+SERVING_PARTS = st.builds(
+    lambda parts, admission, mode: {
+        **parts,
+        "admission": admission,
+        "update": {"use": "publish", "mode": mode},
+        "placement": {"use": "disaggregated"},
+    },
+    PARTS,
+    OPEN_ARRIVALS,
+    st.sampled_from(["keep", "rebuild", "abort"]),
+)
+"""Compositions that open arrivals may go with."""
 TOOLS = {"count": {"law": "uniform", "low_tokens": 1, "high_tokens": 3}, "tool_latency_seconds": 0.2}
 RUNS: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 999),

@@ -29,6 +29,7 @@ ADMISSIONS: list[dict[str, Any]] = [
     {"use": "bounded-buffer", "max_concurrent_samples": 5},
     {"use": "bounded-buffer", "max_concurrent_samples": 7, "granularity": "group", "capacity_factor": 1.0},
     {"use": "refill-empty", "replica_batch": 4},
+    {"use": "open-arrivals", "requests_per_second": 2e11},
 ]
 BATCHINGS: list[dict[str, Any]] = [
     {"use": "complete-groups"},
@@ -70,6 +71,7 @@ DISPATCHES: list[dict[str, Any]] = [
 ]
 ORDERINGS: list[dict[str, Any]] = [
     {"use": "fcfs"},
+    {"use": "weighted-fair", "predictor": "class-corrected"},
     {"use": f"{__name__}:Chunks", "shares_kv": False},
     {"use": f"{__name__}:Chunks", "shares_kv": True},
 ]

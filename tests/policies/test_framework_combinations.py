@@ -26,7 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import ran
 
-from rlsim.core.view import Group, Loads, Shape, View
+from rlsim.core.loads import Loads
+from rlsim.core.view import Group, Shape, View
 from rlsim.policies.batching.oldest_step_first import OldestStepFirst
 from rlsim.policies.protocols import Batch
 

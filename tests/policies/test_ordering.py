@@ -14,9 +14,10 @@ from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Finished, Started
+from rlsim.core.loads import Loads
 from rlsim.core.log import Decision, RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.core.view import Group, Loads, Sample, Shape, View
+from rlsim.core.view import Group, Sample, Shape, View
 from rlsim.policies.ordering.ageing import Ageing
 from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
 from rlsim.policies.ordering.divided import Divided

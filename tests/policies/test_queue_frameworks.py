@@ -23,8 +23,9 @@ from policy_runs import (
 from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit, Sync, Train
 from rlsim.core.events import Synced
+from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
-from rlsim.core.view import Group, Loads, Shape, View
+from rlsim.core.view import Group, Shape, View
 from rlsim.policies.leftovers.off_policy import OffPolicySteps
 
 few = settings(max_examples=8, deadline=None)

@@ -14,9 +14,10 @@ from policy_runs import ran
 from rlsim.core.commands import Abort, Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished
+from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.core.view import Group, Loads, Sample, Shape, View
+from rlsim.core.view import Group, Sample, Shape, View
 from rlsim.policies.dispatch.consistent_hash import ConsistentHash
 from rlsim.policies.dispatch.least_tokens import LeastTokens
 from rlsim.policies.dispatch.power_of_two import PowerOfTwo

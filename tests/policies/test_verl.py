@@ -14,8 +14,9 @@ from policy_runs import PROMPT_TOKENS, batches, commands, ends, fates, moments, 
 from rlsim.build import plan
 from rlsim.core.commands import Abort, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished, Started, Synced, Trained
+from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
-from rlsim.core.view import Group, Loads, Shape, View
+from rlsim.core.view import Group, Shape, View
 from rlsim.policies.admission.per_version_budget import Budget, PerVersionBudget
 from rlsim.results.tables import tables
 from rlsim.results.utilisation import verl_rollouter_idle_ratio

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import Sample, Shape, View
 from rlsim.policies.bounds import at_least
-from rlsim.policies.ordering.predictors import Predictor, PredictorName, make_predictor
+from rlsim.policies.ordering.predictors import ORACLES, Expected, Predictor, PredictorName
 
 
 class _Split:
@@ -49,8 +49,8 @@ class TailSplit:
         if not 1 <= self.tail_replicas < shape.replicas:
             allowed = f"1 to {shape.replicas - 1}: both parts need a replica"
             raise ParameterError("tail_replicas", self.tail_replicas, allowed)
-        if self.predictor.startswith("siblings"):
-            raise ParameterError("predictor", self.predictor, "oracle, noisy, prompt-mean")
-        predictor = make_predictor(self.predictor, self.sigma, 1, self.seed)
+        if self.predictor not in ORACLES:
+            raise ParameterError("predictor", self.predictor, ", ".join(ORACLES))
+        predictor = Expected(predictor=self.predictor, sigma=self.sigma, seed=self.seed).make(shape)
         bulk = shape.replicas - self.tail_replicas
         return _Split(predictor, self.tail_tokens, range(bulk), range(bulk, shape.replicas))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rlsim.core.ticks import to_seconds
 from rlsim.core.view import Sample, Shape, View
 from rlsim.policies.bounds import at_least
-from rlsim.policies.ordering.predictors import ORACLES, Predictor, PredictorName, make_predictor
+from rlsim.policies.ordering.predictors import Expected, Predictor, teach
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +25,23 @@ class _Ageing:
     def chunk_tokens(self, view: View, sample: Sample) -> int:
         return 0
 
+    def learn(self, view: View, sample: Sample, tokens: int) -> None:
+        teach(self.predictor, view, sample, tokens)
+
 
 @dataclass(frozen=True, slots=True)
-class Ageing:
+class Ageing(Expected):
     """A call that waits t seconds ranks as one ``tokens_per_second * t`` tokens shorter than it is expected to be.
 
     All that wait age alike, so their order never changes and is fixed when they are submitted: the expected tokens
     plus ``tokens_per_second`` times the time of submission. At 0 it is shortest first; large, first come first served.
+    A call is overtaken only by those submitted within (its tokens / ``tokens_per_second``) seconds after it: none
+    starves.
     """
 
     tokens_per_second: float
-    predictor: PredictorName = "siblings-mean"
-    """What lengths are expected: oracle, noisy, prompt-mean (all simulated only), siblings-mean, siblings-max."""
-    sigma: float = 0.5
-    """Of the noisy predictor: standard deviation of the log of predicted over true tokens."""
-    prior_tokens: int = 4096
-    """Expected of a sample whose group has no ended mate, by the siblings predictors."""
-    seed: int = 0
-    """Of the noisy predictor."""
 
     def start(self, shape: Shape) -> _Ageing:
         """Refuse parameters out of range."""
         at_least("tokens_per_second", self.tokens_per_second, 0)
-        predictor = make_predictor(self.predictor, self.sigma, self.prior_tokens, self.seed)
-        return _Ageing(predictor, self.tokens_per_second, self.predictor in ORACLES)
+        return _Ageing(self.make(shape), self.tokens_per_second, self.is_oracle)

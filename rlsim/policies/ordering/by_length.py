@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from rlsim.core.view import Sample, Shape, View
 from rlsim.policies.bounds import at_least
-from rlsim.policies.ordering.predictors import ORACLES, Predictor, PredictorName, make_predictor
+from rlsim.policies.ordering.predictors import Expected, Predictor, teach
 
 
 @dataclass(frozen=True, slots=True)
-class ByLength:
+class Ranked:
     """Priority +1 or -1 times the expected tokens, recomputed whenever a chunk ends."""
 
     predictor: Predictor
@@ -29,52 +29,36 @@ class ByLength:
         """The same for every call."""
         return self.chunk
 
+    def learn(self, view: View, sample: Sample, tokens: int) -> None:
+        """What a turn made, for predictors that learn."""
+        teach(self.predictor, view, sample, tokens)
 
-@dataclass(frozen=True, slots=True)
-class ShortestFirst:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByLength(Expected):
+    """Either order, by the sign of a rank."""
+
+    chunk_tokens: int = 0
+    """Tokens after which a call is ended, and ranked anew; 0 for none."""
+    shares_kv: bool = False
+    """Whether the next chunk finds its KV in a pool instead of computing it again."""
+    sign: ClassVar[int]
+
+    def start(self, shape: Shape) -> Ranked:
+        """Refuse parameters out of range."""
+        at_least("chunk_tokens", self.chunk_tokens, 0)
+        return Ranked(self.make(shape), self.sign, self.chunk_tokens, self.shares_kv, self.is_oracle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestFirst(ByLength):
     """The call that is expected to end first runs first: groups complete early, the tail begins late."""
 
-    predictor: PredictorName = "siblings-mean"
-    """What lengths are expected: oracle, noisy, prompt-mean (all simulated only), siblings-mean, siblings-max."""
-    sigma: float = 0.5
-    """Of the noisy predictor: standard deviation of the log of predicted over true tokens."""
-    prior_tokens: int = 4096
-    """Expected of a sample whose group has no ended mate, by the siblings predictors."""
-    chunk_tokens: int = 0
-    """Tokens after which a call is ended, and ranked anew; 0 for none."""
-    shares_kv: bool = False
-    """Whether the next chunk finds its KV in a pool instead of computing it again."""
-    seed: int = 0
-    """Of the noisy predictor."""
-
-    def start(self, shape: Shape) -> ByLength:
-        """Refuse parameters out of range."""
-        return _started(self, 1)
+    sign: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LongestFirst:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongestFirst(ByLength):
     """The call that is expected to end last runs first, as in list scheduling by longest processing time."""
 
-    predictor: PredictorName = "siblings-mean"
-    """What lengths are expected: oracle, noisy, prompt-mean (all simulated only), siblings-mean, siblings-max."""
-    sigma: float = 0.5
-    """Of the noisy predictor: standard deviation of the log of predicted over true tokens."""
-    prior_tokens: int = 4096
-    """Expected of a sample whose group has no ended mate, by the siblings predictors."""
-    chunk_tokens: int = 0
-    """Tokens after which a call is ended, and ranked anew; 0 for none."""
-    shares_kv: bool = False
-    """Whether the next chunk finds its KV in a pool instead of computing it again."""
-    seed: int = 0
-    """Of the noisy predictor."""
-
-    def start(self, shape: Shape) -> ByLength:
-        """Refuse parameters out of range."""
-        return _started(self, -1)
-
-
-def _started(part: ShortestFirst | LongestFirst, sign: int) -> ByLength:
-    at_least("chunk_tokens", part.chunk_tokens, 0)
-    predictor = make_predictor(part.predictor, part.sigma, part.prior_tokens, part.seed)
-    return ByLength(predictor, sign, part.chunk_tokens, part.shares_kv, part.predictor in ORACLES)
+    sign: ClassVar[int] = -1
