@@ -177,6 +177,7 @@ PARTS = st.fixed_dictionaries(
         "ordering": ORDERINGS,
         "migration": MIGRATIONS,
         "allocation": ALLOCATIONS,
+        "turns": st.sampled_from(["alone", "lock-step"]).map(lambda name: {"use": name}),
     }
 )
 TOOLS = {"count": {"law": "uniform", "low_tokens": 1, "high_tokens": 3}, "tool_latency_seconds": 0.2}
