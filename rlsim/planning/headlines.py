@@ -136,7 +136,7 @@ def ratio(headline: Headline, base: Sequence[Outcome], better: Sequence[Outcome]
     """By which factor the improved arm is better, from paired replications; above 1 is better."""
     if headline.measure == "step":
         return paired_ratio([o.metrics.step_seconds for o in base], [o.metrics.step_seconds for o in better])
-    rate = _rollout_rate if headline.measure == "rollout" else _throughput
+    rate = _RATES[headline.measure]
     return paired_ratio([rate(o.metrics) for o in better], [rate(o.metrics) for o in base])
 
 
@@ -213,8 +213,16 @@ def _rollout_rate(metrics: Metrics) -> float:
     return metrics.response_tokens_per_second * metrics.step_seconds / metrics.generation_seconds_per_step
 
 
+def _collection_rate(metrics: Metrics) -> float:
+    """Trained response tokens a second in which the trainer waits: generation, tools and rewards in one."""
+    return metrics.response_tokens_per_second * metrics.step_seconds / metrics.wait_seconds_per_step
+
+
 def _throughput(metrics: Metrics) -> float:
     return metrics.response_tokens_per_second
+
+
+_RATES = {"throughput": _throughput, "rollout": _rollout_rate, "collection": _collection_rate}
 
 
 def _claimed(headline: Headline) -> str:

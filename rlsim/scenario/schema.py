@@ -199,6 +199,9 @@ class Sync(Section):
         default=None, description="Of the slowest link; None: from the device"
     )
     base_seconds: Seconds = Field(default=0.0, description="Fixed time of a publication")
+    payload_share: Fraction = Field(
+        default=1.0, description="Share of the weights' bytes that moves: an adapter, a delta"
+    )
     tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
     per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
     scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
@@ -334,8 +337,9 @@ class Headline(Section):
     source: Name = Field(description="Citation")
     claim: Name = Field(description="What the source says, in short")
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
-    measure: Literal["step", "throughput", "rollout"] = Field(
-        description="Ratio of step times, of trained tokens a second, or of trained tokens a generating second"
+    measure: Literal["step", "throughput", "rollout", "collection"] = Field(
+        description="Ratio of step times, of trained tokens a second, of trained tokens a generating second, or of "
+        "trained tokens a second that a synchronous trainer waits for them"
     )
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
     improved: Name = Field(description="Arm of the system")
