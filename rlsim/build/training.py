@@ -47,7 +47,8 @@ def make_training(scenario: Scenario, architecture: Architecture, device: Device
 def make_sync(scenario: Scenario, architecture: Architecture) -> SyncCost:
     """The cost of a publication."""
     given = scenario.sync
-    default = SyncCost.over("nccl", architecture.weight_bytes(), given.scope)
+    payload = architecture.weight_bytes() * given.payload_share
+    default = SyncCost.over("nccl", payload, given.scope)
     if given.per_tensor_seconds and given.tensors is None:
         raise ParameterError("sync.tensors", None, "a whole number, at least 1, with per_tensor_seconds")
     if given.link_bytes_per_second is None:
@@ -56,7 +57,7 @@ def make_sync(scenario: Scenario, architecture: Architecture) -> SyncCost:
             default, base_seconds=base, tensors=given.tensors or 0, per_tensor_seconds=given.per_tensor_seconds
         )
     return SyncCost(
-        architecture.weight_bytes(),
+        payload,
         given.link_bytes_per_second,
         given.base_seconds,
         given.tensors or 0,

@@ -77,6 +77,7 @@ class Controller:
         self.view.now = now
         rollouts = self._rollouts
         self._handlers[type(event)](event)
+        rollouts.go_on_together()
         if rollouts.completed:
             rollouts.completed = False
             rollouts.drop_expired()

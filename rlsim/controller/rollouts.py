@@ -39,6 +39,8 @@ class Rollouts:
         self.in_tools = 0
         self.completed = False
         """Whether the parts are to be asked what to drop or move: a sample or a group ended, or a timer rang."""
+        self._waiting: dict[int, Callable[[Sample], None]] = {}
+        """What samples do next that wait for the others of their turn."""
         self._prompt_tokens, self._scores, self._request_class = prompt_tokens, scores, request_class
         self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
         self._entering: deque[Sample] = deque()
@@ -63,9 +65,7 @@ class Rollouts:
             self._go_on(sample)
         elif event.reason == "tool":
             sample.made_tokens = 0
-            sample.state = "tool"
-            self.in_tools += 1
-            self.out.append(CallTool(sample.sample, group.draw, group.recycle, sample.member, sample.turn))
+            self._next(sample, self._call_tool)
         elif self._scores:
             sample.state = "scoring"
             self.out.append(Score(sample.sample, group.draw, group.recycle, sample.member))
@@ -93,7 +93,7 @@ class Rollouts:
         if sample.doomed:
             self._give_up(sample)
         else:
-            self._go_on(sample)
+            self._next(sample, self._go_on)
 
     def scored(self, event: Scored) -> None:
         """A reward was computed."""
@@ -115,6 +115,27 @@ class Rollouts:
                 made += sample.segments.pop()[1]
             sample.segments.append((version, made))
         return sample
+
+    def _next(self, sample: Sample, action: Callable[[Sample], None]) -> None:
+        """Go on, now or with the others."""
+        if self.policy.turns.together:
+            sample.state = "waiting"
+            self._waiting[sample.sample] = action
+        else:
+            action(sample)
+
+    def go_on_together(self) -> None:
+        """Let those that wait for each other go on, if nothing is left to wait for."""
+        if self._waiting and not self.view.generating_samples and not self.in_tools:
+            waiting, self._waiting = self._waiting, {}
+            for number, action in waiting.items():
+                action(self.samples[number])
+
+    def _call_tool(self, sample: Sample) -> None:
+        group = sample.group
+        sample.state = "tool"
+        self.in_tools += 1
+        self.out.append(CallTool(sample.sample, group.draw, group.recycle, sample.member, sample.turn))
 
     def _go_on(self, sample: Sample) -> None:
         if self.accepts_calls:
@@ -185,6 +206,8 @@ class Rollouts:
     def _forget(self, sample: Sample) -> None:
         """Take a sample that does not run out of where it waits."""
         self.view.parked.pop(sample.sample, None)
+        if self._waiting.pop(sample.sample, None):
+            self.view.running_samples -= 1
         if sample.state == "new" and sample in self._entering:
             self._entering.remove(sample)
 

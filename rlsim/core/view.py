@@ -100,7 +100,7 @@ class Sample:
 
     def __init__(self, sample: int, group: Group, member: int) -> None:
         self.sample, self.group, self.member = sample, group, member
-        self.state: Literal["new", "running", "tool", "scoring", "parked", "ended"] = "new"
+        self.state: Literal["new", "running", "tool", "scoring", "waiting", "parked", "ended"] = "new"
         self.replica = -1
         self.turn = self.made_tokens = self.response_tokens = self.tool_tokens = 0
         self.segments: list[tuple[int, int]] = []
@@ -178,7 +178,7 @@ class View:
     round_groups: int = 0
     """Groups started or resumed since the last batch was taken."""
     running_samples: int = 0
-    """Samples generating, in a tool or being scored."""
+    """Samples generating, in a tool, being scored or waiting for the others of their turn."""
     ready: OrderedDict[int, Group] = field(default_factory=OrderedDict)
     """Complete groups that wait for the trainer, in order of completion."""
     parked: OrderedDict[int, Sample] = field(default_factory=OrderedDict)

@@ -213,6 +213,12 @@ def _rollout_rate(told: Outcome) -> float:
     return metrics.response_tokens_per_second * metrics.step_seconds / metrics.generation_seconds_per_step
 
 
+def _collection_rate(told: Outcome) -> float:
+    """Trained response tokens a second in which the trainer waits: generation, tools and rewards in one."""
+    metrics = told.metrics
+    return metrics.response_tokens_per_second * metrics.step_seconds / metrics.wait_seconds_per_step
+
+
 def _goodput(told: Outcome) -> float:
     goodput = told.latency.goodput_per_second
     assert goodput is not None, "a scenario that measures goodput has objectives"
@@ -228,6 +234,7 @@ _TIMES: dict[str, Callable[[Outcome], float]] = {
 _RATES: dict[str, Callable[[Outcome], float]] = {
     "throughput": lambda told: told.metrics.response_tokens_per_second,
     "rollout": _rollout_rate,
+    "collection": _collection_rate,
     "goodput": _goodput,
 }
 

@@ -16,10 +16,12 @@ from rlsim.policies.protocols import (
     Migration,
     Ordering,
     Placement,
+    Turns,
     Update,
 )
+from rlsim.policies.turns.pace import Alone
 
-DEFAULTS: dict[str, str] = {"ordering": "fcfs", "migration": "stay", "allocation": "uniform"}
+DEFAULTS: dict[str, str] = {"ordering": "fcfs", "migration": "stay", "allocation": "uniform", "turns": "alone"}
 """Choices that a preset need not name."""
 
 
@@ -36,3 +38,4 @@ class Policy:
     ordering: Ordering = field(default_factory=Fcfs)
     migration: Migration = field(default_factory=Stay)
     allocation: Allocation = field(default_factory=Uniform)
+    turns: Turns = field(default_factory=Alone)

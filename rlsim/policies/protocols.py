@@ -229,6 +229,15 @@ class Allocation(Protocol):
         ...
 
 
+class Turns(Protocol):
+    """When does a trajectory take its next turn?"""
+
+    @property
+    def together(self) -> bool:
+        """Whether what has ended waits until no call and no tool call is under way."""
+        ...
+
+
 class Placement(Protocol):
     """Which GPUs do what?"""
 

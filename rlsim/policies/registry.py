@@ -64,6 +64,7 @@ from rlsim.policies.ordering.feedback_queue import FeedbackQueue
 from rlsim.policies.ordering.prefill_leg import PrefillLeg
 from rlsim.policies.ordering.weighted_fair import WeightedFair
 from rlsim.policies.placement.static import Colocated, Disaggregated
+from rlsim.policies.turns.pace import Alone, LockStep
 from rlsim.policies.update.deferred import Deferred
 from rlsim.policies.update.ess_triggered import EssTriggered
 from rlsim.policies.update.modes import Publish
@@ -147,6 +148,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
     },
     "migration": {"stay": Stay, "balance": Balance, "repack": Repack},
     "allocation": {"uniform": Uniform, "single": Single, "short-rounds": ShortRounds},
+    "turns": {"alone": Alone, "lock-step": LockStep},
 }
 """Registered parts: choice, then name. Elsewhere a part is named ``module:Class``."""
 

@@ -183,6 +183,9 @@ class Sync(Section):
         default=None, description="Of the slowest link; None: from the device"
     )
     base_seconds: Seconds = Field(default=0.0, description="Fixed time of a publication")
+    payload_share: Fraction = Field(
+        default=1.0, description="Share of the weights' bytes that moves: an adapter, a delta"
+    )
     tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
     per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
     scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
@@ -329,7 +332,9 @@ class Slo(Section):
     tpot_seconds: Positive = Field(description="Most per token after the first, on average over a response")
 
 
-Measure = Literal["step", "throughput", "rollout", "latency_mean", "latency_median", "latency_p99", "goodput"]
+Measure = Literal[
+    "step", "throughput", "rollout", "collection", "latency_mean", "latency_median", "latency_p99", "goodput"
+]
 
 
 class Headline(Section):
@@ -340,7 +345,8 @@ class Headline(Section):
     claim: Name = Field(description="What the source says, in short")
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
     measure: Measure = Field(
-        description="Ratio of step times, trained tokens a (generating) second, latencies, or goodput"
+        description="Ratio of step times, of trained tokens a second, a generating second or one that a synchronous "
+        "trainer waits for them (collection), of latencies, or of goodput"
     )
     slo: Slo | None = Field(default=None, description="Objectives of goodput")
     baseline: Name = Field(description="Arm in the denominator of the speed-up")

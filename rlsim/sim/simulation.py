@@ -265,7 +265,7 @@ def final_rows(controller: Controller, made: dict[int, int], begun: Container[in
     """
     rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
     for sample in controller.samples.values():
-        under_way = sample.sample in made or sample.state in ("tool", "scoring")
+        under_way = sample.sample in made or sample.state in ("tool", "scoring", "waiting")
         if under_way or sample.sample in begun or sample.state != "running":
             fate = "in_flight" if under_way else "buffered"
             rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))

@@ -138,6 +138,39 @@ class GammaLatency(LatencyLaw):
 
 
 @dataclass(frozen=True, slots=True)
+class NormalLatency(LatencyLaw):
+    """Normal, with 0 in place of what is negative; ``mean_seconds`` and ``deviation_seconds`` are those before that.
+
+    How ROLL Flash (arXiv 2510.11345) and RollArt (arXiv 2512.22560) draw the latency of environments.
+    """
+
+    mean_seconds: float
+    deviation_seconds: float
+
+    def __post_init__(self) -> None:
+        above("mean_seconds", self.mean_seconds)
+        above("deviation_seconds", self.deviation_seconds)
+
+    def quantile(self, u: FloatArray) -> FloatArray:
+        """mean + deviation * z(u), at least 0."""
+        from scipy.special import ndtri
+
+        return np.asarray(np.maximum(self.mean_seconds + self.deviation_seconds * ndtri(u), 0.0))
+
+    def expected_seconds(self) -> float:
+        """Mean of the rectified normal: mean * Phi(r) + deviation * phi(r), r their ratio."""
+        from scipy.special import ndtr
+
+        ratio = self.mean_seconds / self.deviation_seconds
+        density = math.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
+        return self.mean_seconds * float(ndtr(ratio)) + self.deviation_seconds * density
+
+    def describe(self) -> str:
+        """Mean and deviation."""
+        return f"normal mean {self.mean_seconds:g} s, deviation {self.deviation_seconds:g} s, at least 0"
+
+
+@dataclass(frozen=True, slots=True)
 class EmpiricalLatency(LatencyLaw):
     """Each of the measured ``seconds`` alike."""
 

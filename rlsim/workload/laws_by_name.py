@@ -21,6 +21,7 @@ from rlsim.workload.latency import (
     GammaLatency,
     LatencyLaw,
     LognormalLatency,
+    NormalLatency,
 )
 from rlsim.workload.lengths import Constant, LengthLaw, Lognormal, Mixture, Pareto, Uniform
 from rlsim.workload.ranges import above, inside, number, whole, within
@@ -49,6 +50,7 @@ LATENCY_FIELDS: dict[str, dict[str, bool]] = {
     "exponential": {"mean_seconds": True, "cap_seconds": False},
     "lognormal": {"median_seconds": True, "sigma": True, "cap_seconds": False},
     "gamma": {"mean_seconds": True, "shape": True, "cap_seconds": False},
+    "normal": {"mean_seconds": True, "deviation_seconds": True},
     "empirical": {"values": False, "file": False, "column": False},
 }
 
@@ -183,6 +185,10 @@ def _gamma_latency(fields: Fields, directory: Path) -> GammaLatency:
     return GammaLatency(_real(fields, "mean_seconds"), shape, _cap_seconds(fields))
 
 
+def _normal_latency(fields: Fields, directory: Path) -> NormalLatency:
+    return NormalLatency(_real(fields, "mean_seconds"), _real(fields, "deviation_seconds"))
+
+
 def _empirical_latency(fields: Fields, directory: Path) -> EmpiricalLatency:
     file, column = _source(fields, directory)
     if file is not None:
@@ -206,5 +212,6 @@ _LATENCIES: dict[str, Callable[[Fields, Path], LatencyLaw]] = {
     "exponential": _gamma_latency,
     "lognormal": _lognormal_latency,
     "gamma": _gamma_latency,
+    "normal": _normal_latency,
     "empirical": _empirical_latency,
 }

@@ -51,6 +51,14 @@ def test_a_given_link_takes_the_bytes_of_the_model_and_the_given_overheads() -> 
     assert [source.estimate for source in made.sources if source.what == "weight sync"] == [False]
 
 
+@pytest.mark.parametrize("link", [{}, {"link_bytes_per_second": 1e9}])
+def test_an_adapter_moves_its_share_of_the_bytes_and_all_of_the_overheads(link: dict[str, float]) -> None:
+    whole, adapter = (
+        plan(scenario({**link, "base_seconds": 2.0, "payload_share": share})).sync for share in (1.0, 0.01)
+    )
+    assert adapter.seconds() - 2.0 == pytest.approx((whole.seconds() - 2.0) / 100)
+
+
 def test_replications_have_luck_of_their_own_and_share_it_between_policies() -> None:
     seeds = [replication_seed(7, number) for number in range(50)]
     assert len(set(seeds)) == 50

@@ -111,7 +111,7 @@ def test_a_step_of_half_the_tokens_is_half_as_long(tmp_path: Path) -> None:
     assert 1 < quick < whole, "training and sync weigh more beside quick engines"
 
 
-@pytest.mark.parametrize("measure", ["throughput", "rollout"])
+@pytest.mark.parametrize("measure", ["throughput", "rollout", "collection"])
 def test_tokens_a_second_do_not_reward_shorter_responses(tmp_path: Path, measure: str) -> None:
     told = bracket(hunt(small(tmp_path, measure)), workers=1)
     assert told.found[0].ratio.mean == pytest.approx(1, rel=0.03)

@@ -188,6 +188,7 @@ PARTS = st.fixed_dictionaries(
         "ordering": ORDERINGS,
         "migration": MIGRATIONS,
         "allocation": ALLOCATIONS,
+        "turns": st.sampled_from(["alone", "lock-step"]).map(lambda name: {"use": name}),
     }
 )
 SERVING_PARTS = st.builds(

@@ -84,6 +84,7 @@ ALLOCATIONS: list[dict[str, Any]] = [
     {"use": "uniform", "redundancy": redundancy, "aborts_surplus": aborts}
     for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
 ]
+TURNS: list[dict[str, Any]] = [{"use": "alone"}, {"use": "lock-step"}]
 PLACEMENTS: list[dict[str, Any]] = [{"use": "colocated"}, {"use": "disaggregated"}]
 
 CHUNK_TOKENS = 2

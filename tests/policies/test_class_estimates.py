@@ -20,7 +20,7 @@ from rlsim.policies.ordering.by_length import ShortestFirst
 from rlsim.policies.ordering.predictors import ClassCorrected, Expected, PredictionError, prediction_error
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
-SHAPE = Shape(1, 1, 1, 8, (RequestClass("chat"), RequestClass("code")))
+SHAPE = Shape(1, 1, 1, 8, classes=(RequestClass("chat"), RequestClass("code")))
 few = settings(max_examples=20, deadline=None)
 
 

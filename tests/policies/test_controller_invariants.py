@@ -16,6 +16,7 @@ from controller_parts import (
     PLACEMENTS,
     PROMPT_TOKENS,
     SHAPE,
+    TURNS,
     UPDATES,
     fresh,
 )
@@ -60,6 +61,7 @@ class ScriptedWorld(RuleBasedStateMachine):
         ordering=st.sampled_from(ORDERINGS),
         migration=st.sampled_from(MIGRATIONS),
         allocation=st.sampled_from(ALLOCATIONS),
+        turns=st.sampled_from(TURNS),
         scores=st.booleans(),
     )
     def start(self, scores: bool, **specs: dict[str, Any]) -> None:
@@ -248,8 +250,17 @@ class ScriptedWorld(RuleBasedStateMachine):
         assert loads.in_flight[loads.least()] == min(count)
 
     @invariant()
-    def running_samples_generate_or_are_in_tools_or_being_scored(self) -> None:
-        assert self.controller.view.running_samples == len(self.calls) + len(self.tools) + len(self.scoring)
+    def running_samples_generate_or_are_in_tools_or_being_scored_or_wait_for_the_others(self) -> None:
+        running = len(self.calls) + len(self.tools) + len(self.scoring) + len(self.waiting())
+        assert self.controller.view.running_samples == running
+
+    @invariant()
+    def nobody_waits_for_the_others_when_none_of_them_runs(self) -> None:
+        assert not self.waiting() or (self.specs["turns"]["use"] == "lock-step" and bool(self.calls or self.tools))
+
+    def waiting(self) -> list[int]:
+        """Samples between two calls of a turn that all take together."""
+        return [sample.sample for sample in self.controller.samples.values() if sample.state == "waiting"]
 
     @invariant()
     def open_groups_are_those_begun_and_neither_complete_nor_dropped(self) -> None:
@@ -290,7 +301,8 @@ class ScriptedWorld(RuleBasedStateMachine):
     def no_sample_is_in_two_places(self) -> None:
         view = self.controller.view
         ready = [sample.sample for group in view.ready.values() for sample in group.members]
-        places = [*self.calls, *self.tools, *self.scoring, *view.parked, *ready, *self.controller.fates]
+        running = [*self.calls, *self.tools, *self.scoring, *self.waiting()]
+        places = [*running, *view.parked, *ready, *self.controller.fates]
         assert len(places) == len(set(places))
         assert not self.controller.samples.keys() & self.controller.fates.keys()
 

@@ -14,6 +14,7 @@ from rlsim.workload.latency import (
     GammaLatency,
     LatencyLaw,
     LognormalLatency,
+    NormalLatency,
 )
 
 LAWS: list[LatencyLaw] = [
@@ -24,6 +25,8 @@ LAWS: list[LatencyLaw] = [
     GammaLatency(3.0, 2.5, 10.0),
     LognormalLatency(0.5, 0.7),
     LognormalLatency(0.5, 1.5, 2.0),
+    NormalLatency(10.0, 1.0),
+    NormalLatency(10.0, 10.0),
     EmpiricalLatency((0.1, 5.0, 0.2)),
 ]
 
@@ -57,6 +60,8 @@ def test_a_duration_that_cannot_be_is_refused(bad: float) -> None:
         EmpiricalLatency((1.0, bad))
     with pytest.raises(ParameterError, match="mean_seconds"):
         GammaLatency(bad)
+    with pytest.raises(ParameterError, match="deviation_seconds"):
+        NormalLatency(1.0, bad)
     if bad != math.inf:
         with pytest.raises(ParameterError, match="cap_seconds"):
             LognormalLatency(1.0, 1.0, bad)

@@ -8,7 +8,7 @@ import pytest
 
 from rlsim.core.errors import ParameterError
 from rlsim.workload.empirical import Empirical
-from rlsim.workload.latency import ConstantLatency, EmpiricalLatency, GammaLatency, LognormalLatency
+from rlsim.workload.latency import ConstantLatency, EmpiricalLatency, GammaLatency, LognormalLatency, NormalLatency
 from rlsim.workload.laws_by_name import (
     LATENCY_FIELDS,
     LENGTH_FIELDS,
@@ -34,6 +34,7 @@ GOOD_LATENCY: dict[str, dict[str, object]] = {
     "exponential": {"mean_seconds": 2.0},
     "lognormal": {"median_seconds": 2.0, "sigma": 1.0, "cap_seconds": 30},
     "gamma": {"mean_seconds": 2.0, "shape": 3.0},
+    "normal": {"mean_seconds": 10.0, "deviation_seconds": 3.0},
     "empirical": {"values": [0.1, 0.2]},
 }
 
@@ -58,6 +59,7 @@ def test_every_kind_makes_its_latency() -> None:
     assert made["exponential"] == GammaLatency(2.0, 1.0)
     assert made["lognormal"] == LognormalLatency(2.0, 1.0, 30)
     assert made["gamma"] == GammaLatency(2.0, 3.0)
+    assert made["normal"] == NormalLatency(10.0, 3.0)
     assert made["empirical"] == EmpiricalLatency((0.1, 0.2))
 
 

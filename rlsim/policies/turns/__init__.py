@@ -1,0 +1,1 @@
+"""When does a trajectory take its next turn?"""
