@@ -17,6 +17,7 @@ from rlsim.costs.catalogue import Device
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
 from rlsim.policies.policy import Policy
+from rlsim.policies.protocols import Lends
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
 
@@ -47,6 +48,8 @@ class Plan:
     workload: Workload
     sources: tuple[Source, ...]
     colocated: bool
+    lent: range = range(0)
+    """Replicas on the trainer's GPUs, which generate only while it lends them."""
 
     def pool_of(self, replica: int) -> PoolPlan:
         """The pool of a replica."""
@@ -101,6 +104,7 @@ def plan(scenario: Scenario) -> Plan:
         workload,
         _sources(pools, training, sync, switching, policy),
         policy.placement.shared,
+        shape.lent_replicas if isinstance(policy.placement, Lends) else range(0),
     )
 
 

@@ -12,7 +12,7 @@ from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.dispatch.prefill_decode import Legs
 from rlsim.policies.policy import DEFAULTS, Policy
-from rlsim.policies.protocols import Tests, WatchesEss
+from rlsim.policies.protocols import Lends, Tests, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part
 from rlsim.presets import load_preset
 from rlsim.scenario.schema import Scenario
@@ -28,7 +28,19 @@ def make_shape(scenario: Scenario) -> Shape:
         min(place.seats for place in places),
         places if scenario.rollout.pools else (),
         classes=_classes(scenario) or ONE_CLASS,
+        lent_replicas=_lent_replicas(scenario, places[-1].replicas.stop),
     )
+
+
+def _lent_replicas(scenario: Scenario, replicas: int) -> range:
+    """The last replicas, as many as are on GPUs that are the trainer's too."""
+    count = max(0, gpus_in_both(scenario)) // scenario.rollout.sections()[-1].gpus_per_replica
+    return range(max(0, replicas - count), replicas)
+
+
+def gpus_in_both(scenario: Scenario) -> int:
+    """GPUs that rollout and trainer both count; negative where some are nobody's."""
+    return scenario.rollout.gpus + scenario.trainer.gpus - scenario.cluster.gpus
 
 
 def _classes(scenario: Scenario) -> tuple[RequestClass, ...]:
@@ -86,7 +98,9 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
         allowed = "priority: this policy ranks calls (policy.parts.ordering), and these engines would ignore it"
         raise ParameterError("rollout.scheduling_policy", "fcfs", allowed)
     rollout, trainer, cluster = scenario.rollout.gpus, scenario.trainer.gpus, scenario.cluster.gpus
-    if not policy.placement.shared and rollout + trainer > cluster:
+    if isinstance(policy.placement, Lends):
+        _check_lent(scenario)
+    elif not policy.placement.shared and rollout + trainer > cluster:
         allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
         raise ParameterError("trainer.gpus", trainer, allowed)
     _check_local_batches(scenario, policy)
@@ -97,6 +111,24 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
         raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
     if policy.placement.shared and rollout != trainer:
         raise ParameterError("trainer.gpus", trainer, f"rollout.gpus = {rollout}: this policy shares the GPUs")
+
+
+def _check_lent(scenario: Scenario) -> None:
+    """Replicas on the trainer's GPUs are whole, of the last pool, and not the only ones."""
+    last, both = scenario.rollout.sections()[-1], gpus_in_both(scenario)
+    if both % last.gpus_per_replica:
+        allowed = f"GPUs in common with rollout in whole replicas of {last.gpus_per_replica}, and not {both}"
+        raise ParameterError("trainer.gpus", scenario.trainer.gpus, allowed)
+    if both >= scenario.rollout.gpus or (scenario.rollout.pools and both > last.gpus):
+        most = "fewer than rollout.gpus" if not scenario.rollout.pools else "at most those of the last pool"
+        raise ParameterError("trainer.gpus", scenario.trainer.gpus, f"GPUs in common with rollout: {most}, not {both}")
+    for number, pool in enumerate(scenario.rollout.pools):
+        shared = pool.shares_gpus_with is not None
+        other = number == len(scenario.rollout.pools) - 1 and pool.device not in (None, scenario.cluster.device)
+        if shared or other:
+            field = "shares_gpus_with" if shared else "device"
+            allowed = "left out: with this policy the last replicas are on the trainer's GPUs"
+            raise ParameterError(f"rollout.pools[{number}].{field}", getattr(pool, field), allowed)
 
 
 def _check_observations(scenario: Scenario, policy: Policy) -> None:

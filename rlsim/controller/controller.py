@@ -3,10 +3,12 @@
 ::
 
     idle -> clearing -> switching -> training -> trained -> switching -> syncing -> idle
+    idle -> lending -> lent -> recalling -> returning -> idle
 
 ``clearing`` only where a batch ends the round, until nothing runs: calls are cut, tools and scores are waited for.
 ``switching`` only on shared GPUs, whose engines always wake with the trained weights; elsewhere a step without
-publication goes from ``training`` straight to ``idle``.
+publication goes from ``training`` straight to ``idle``. The second cycle is that of a trainer that lends GPUs to
+replicas while it waits for a batch: ``recalling`` until the calls on them have been cut.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlsim.controller.alarms import Alarms
+from rlsim.controller.loan import Loan
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Command, SetRole, Sync, Train
 from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained, Woke
@@ -21,7 +24,7 @@ from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Sample, Shape, View
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Batch, Tests
+from rlsim.policies.protocols import Batch, Lends, Tests
 
 
 class Controller:
@@ -46,6 +49,8 @@ class Controller:
         self._out: list[Command] = []
         self._rollouts = Rollouts(policy, self.view, prompt_tokens, scores, self._out, request_class)
         self._alarms = Alarms(policy, self.view, self._out)
+        placement = policy.placement
+        self._loan = Loan(placement, self.view, self._rollouts, self._out) if isinstance(placement, Lends) else None
         self.iterations = 0
         """Training steps ended, publication included."""
         self._batch = Batch(())
@@ -84,6 +89,8 @@ class Controller:
             rollouts.migrate()
         self._drive()
         rollouts.admit()
+        if self._loan is not None:
+            self._loan.lend()
         self._alarms.ask()
         told = self._out.copy()
         self._out.clear()
@@ -100,6 +107,8 @@ class Controller:
             test = isinstance(update, Tests) and update.tests_candidates
             self._out.append(Sync(view.version + 1, update.mode, update.resume_seconds, test))
             view.trainer = "syncing"
+        if self._loan is not None:
+            self._loan.take_back()
         if view.trainer == "clearing" and not view.running_samples:
             self._rollouts.settle_round()
             self._train()
@@ -130,10 +139,14 @@ class Controller:
         self._out.append(Train(step, samples, self._batch.last, self._batch.updates))
 
     def _role_set(self, event: RoleSet) -> None:
-        if event.role == "train":
+        if self._loan is not None:
+            self._loan.switched()
+            if self.view.trainer == "idle":
+                self._wait()
+        elif event.role == "train":
             self._train()
-            return
-        self.view.trainer = "trained"
+        else:
+            self.view.trainer = "trained"
 
     def _trained(self, event: Trained) -> None:
         view = self.view

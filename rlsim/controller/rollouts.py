@@ -13,7 +13,7 @@ from typing import Literal
 
 from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Segments, ToolReturned
-from rlsim.core.view import Group, Sample, View
+from rlsim.core.view import ANYWHERE, Group, Sample, View
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import FetchesKv, HoldsBack, Learns
 
@@ -79,7 +79,7 @@ class Rollouts:
             sample.made_tokens += cut.tokens
             if sample.doomed:
                 self._give_up(sample)
-            elif sample.destination >= 0 and self.accepts_calls:
+            elif sample.destination != -1 and self.accepts_calls:
                 self._submit(sample)
             else:
                 self._park(sample)
@@ -254,6 +254,13 @@ class Rollouts:
             sample.destination = replica
         self.abort(sample for sample, _ in moves)
 
+    def clear(self, replicas: range) -> None:
+        """Cut the calls on some replicas; they go on elsewhere."""
+        calls = [sample for sample in self.view.generating_samples.values() if sample.replica in replicas]
+        for sample in calls:
+            sample.destination = ANYWHERE
+        self.abort(calls)
+
     # -- admission ------------------------------------------------------------------------------------
 
     @property
@@ -332,7 +339,7 @@ class Rollouts:
 
     def _submit(self, sample: Sample) -> None:
         view, group, policy = self.view, sample.group, self.policy
-        moved = sample.destination >= 0
+        moved = sample.destination >= 0 and view.loads.is_open(sample.destination)
         replica = sample.destination if moved else policy.dispatch.replica(view, sample)
         view.loads.add(replica, 1, sample.context_tokens)
         sample.replica, sample.state, sample.destination = replica, "running", -1

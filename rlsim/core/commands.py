@@ -93,9 +93,11 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class SetRole:
-    """Switch the GPUs that rollout and training share; owed: ``RoleSet``."""
+    """Switch the GPUs that rollout and training share, or those of the lent replicas; owed: ``RoleSet``."""
 
     role: Literal["rollout", "train"]
+    lent: bool = False
+    """Only the replicas on the trainer's GPUs that it lends; no call is under way there."""
 
 
 @dataclass(frozen=True, slots=True)

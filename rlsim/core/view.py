@@ -14,6 +14,9 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
 
+ANYWHERE = -2
+"""A destination that dispatch chooses once the call has been cut."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -63,6 +66,8 @@ class Shape:
     """Classes of prompts."""
     seed: int = 0
     """Of the run, for parts that hash: replications differ in it, arms do not."""
+    lent_replicas: range = range(0)
+    """Replicas on the trainer's GPUs, which generate only while it lends them."""
 
     @property
     def seats(self) -> int:
@@ -107,7 +112,7 @@ class Sample:
         self.aborting = False
         """Whether an abort of its call is under way."""
         self.destination = -1
-        """Where the call goes once it has been cut, if it is to move."""
+        """Where the call goes once it has been cut, if it is to move; ``ANYWHERE`` for where dispatch says."""
         self.doomed = ""
         """The fate that awaits it when its call, tool or score returns; empty while it is wanted."""
 
@@ -143,7 +148,9 @@ class Group:
         self.ended = 0
 
 
-TrainerState = Literal["idle", "clearing", "switching", "training", "trained", "syncing"]
+TrainerState = Literal[
+    "idle", "clearing", "switching", "training", "trained", "syncing", "lending", "lent", "recalling", "returning"
+]
 
 
 @dataclass(slots=True)
@@ -157,6 +164,8 @@ class View:
     """Weights version that the replicas serve."""
     rejected: int = 0
     """Publications that failed their test: the version did not change."""
+    switch_ticks: list[Ticks] = field(default_factory=list)
+    """How long each change of the lent replicas took, calls that were cut included: lent and taken back in turn."""
     ess: float | None = None
     """Effective sample size that the trainer measured in its last step, as a share; None if it does not."""
     trainer: TrainerState = "idle"
@@ -189,6 +198,16 @@ class View:
     """Why nothing more is admitted now; empty while the policy would admit more."""
     oracle_tokens: Callable[[Sample], int] | None = None
     """Response tokens of the turn that a sample is in: for parts that say oracle, and never live."""
+
+    @property
+    def trainer_waits(self) -> bool:
+        """Whether the trainer has nothing to train on, whatever its GPUs do meanwhile."""
+        return self.trainer in ("idle", "lending", "lent", "recalling", "returning")
+
+    @property
+    def left_groups(self) -> int:
+        """Groups that have left generation, complete or given up."""
+        return self.started_groups - len(self.open)
 
     @property
     def open_groups(self) -> int:

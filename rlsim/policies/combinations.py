@@ -126,7 +126,7 @@ def _check_rounds(policy: Policy, shape: Shape) -> None:
         name = _name("admission", admission)
         allowed = f"end-round: {name} submits by the round, and replaces nothing that is dropped within it"
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed)
-    counts_open = isinstance(admission, CumulativeCapacity | Budget | QueueSlots | EngineQueue) or (
+    counts_open = isinstance(admission, CumulativeCapacity | Budget | QueueSlots | EngineQueue | OneForOne) or (
         isinstance(admission, Producers) and admission.unit == "group"
     )
     stuck = counts_open and leftovers.keeps_unfinished
@@ -185,7 +185,11 @@ def _check_pull(policy: Policy, shape: Shape) -> None:
 
 
 def _check_refills(policy: Policy, shape: Shape) -> None:
-    """Replicas that no new call goes to are never filled."""
+    """Replicas that no new call goes to are never filled; and what a batch waits for may be behind a full buffer."""
+    full = isinstance(policy.admission, EmptyReplicas) and policy.admission.buffer_groups is not None
+    if full and policy.leftovers.ends_round and _waits_for_some(policy):
+        allowed = "complete-groups: with a buffer of this admission the groups waited for may never be resumed"
+        raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
     if isinstance(policy.admission, EmptyReplicas) and isinstance(policy.dispatch, Legs | Lengths):
         name = "prefill-decode" if isinstance(policy.dispatch, Legs) else "by-context"
         allowed = f"another part: it submits until no replica is empty, and with {name} some get no new call"

@@ -238,6 +238,19 @@ class Turns(Protocol):
         ...
 
 
+@runtime_checkable
+class Lends(Protocol):
+    """Placements whose trainer lends some of its GPUs to replicas while it waits: those of ``shape.lent_replicas``."""
+
+    def lends(self, view: View) -> bool:
+        """Whether to lend them now; asked after every event while the trainer waits and samples run."""
+        ...
+
+    def recalls(self, view: View) -> bool:
+        """Whether to take them back; asked after every event while they are lent. When nothing runs they are anyway."""
+        ...
+
+
 class Placement(Protocol):
     """Which GPUs do what?"""
 

@@ -63,6 +63,7 @@ from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.ordering.feedback_queue import FeedbackQueue
 from rlsim.policies.ordering.prefill_leg import PrefillLeg
 from rlsim.policies.ordering.weighted_fair import WeightedFair
+from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching, LendWhileIdle
 from rlsim.policies.placement.static import Colocated, Disaggregated
 from rlsim.policies.turns.pace import Alone, LockStep
 from rlsim.policies.update.deferred import Deferred
@@ -134,7 +135,13 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "by-context": ByContext,
         "prefill-decode": PrefillDecode,
     },
-    "placement": {"colocated": Colocated, "disaggregated": Disaggregated},
+    "placement": {
+        "colocated": Colocated,
+        "disaggregated": Disaggregated,
+        "lend-while-idle": LendWhileIdle,
+        "hybrid-switching": HybridSwitching,
+        "dynamic-schedule": DynamicSchedule,
+    },
     "ordering": {
         "fcfs": Fcfs,
         "shortest-first": ShortestFirst,

@@ -99,9 +99,12 @@ class _State:
         return np.unique(np.concatenate([self.gate.times, self.trainer.times, *edges]))
 
 
-def activity(log: RunLog, shared: bool, replicas: int, history: History) -> Activity:
-    """The activity of a run; ``shared`` says whether the trainer works on the replicas' GPUs."""
-    return _Book(log, shared, history).activity(replicas)
+def activity(log: RunLog, shared: bool, replicas: int, history: History, lent: range = range(0)) -> Activity:
+    """The activity of a run; ``shared`` says whether the trainer works on the replicas' GPUs.
+
+    ``lent`` replicas are on the trainer's GPUs, there only while its row says ``lent``; theirs say ``away`` otherwise.
+    """
+    return _Book(log, shared, history).activity(replicas, lent)
 
 
 class _Book:
@@ -117,7 +120,11 @@ class _Book:
             (s.who, code(s.what), s.start, min(s.end, log.end)) for s in log.spans if s.start < min(s.end, log.end)
         ]
         self._spans = integers(spans, 4)
+        loans = integers(((s.start, min(s.end, log.end)) for s in log.spans if s.what == "lent"), 2)
+        self._loans = union_of(loans[:, 0], loans[:, 1])
         trainer = self._spans[self._spans[:, 0] == TRAINER]
+        if len(loans):
+            trainer = trainer[trainer[:, 1] != code("lent")]
         gates = [(row.now, code(_CAUSE_OF_GATE.get(row.gate, f"idle:{row.gate}"))) for row in log.gates]
         draining = [(row.now, int(row.gate == "drain")) for row in log.gates]
         self._draining = Steps.of(draining, 0)
@@ -131,11 +138,15 @@ class _Book:
         )
         self._changes = self._state.changes()
 
-    def activity(self, replicas: int) -> Activity:
+    def activity(self, replicas: int, lent: range) -> Activity:
         own = np.concatenate([self._work, _uncounted(self._spans[self._spans[:, 0] != TRAINER])])
         own = own[np.lexsort((own[:, 2], own[:, 0]))]
         bounds = np.searchsorted(own[:, 0], np.arange(replicas + 1))
-        tiles = (self._replica_rows(replica, own[low:high]) for replica, (low, high) in enumerate(pairwise(bounds)))
+        rows = (own[low:high] for low, high in pairwise(bounds))
+        tiles = (
+            self._lent_rows(replica, mine) if replica in lent else self._replica_rows(replica, mine)
+            for replica, mine in enumerate(rows)
+        )
         table = np.concatenate([self._trainer_rows(), *tiles])
         who, what, start, end = table[:, :4].T.copy()
         return Activity(self._names.names, who, what, start, end, table[:, 4:])
@@ -161,6 +172,18 @@ class _Book:
         if self._history.running.get(replica) and len(start) and end[-1] == self._end:
             causes[-1] = self._stepping(causes[-1])
         return _tiled(own, replica, causes, start, end)
+
+    def _lent_rows(self, replica: int, own: Ticks64) -> Ticks64:
+        """A replica that is there only during loans; publications reach it with the trainer, whose time they are."""
+        loans = self._loans
+        away_start, away_end, _ = _gaps(loans.start, loans.end, self._end)
+        code = self._names.code("away")
+        away = np.column_stack(
+            [np.full(len(away_start), replica), np.full(len(away_start), code), away_start, away_end]
+        )
+        here = own[loans.covers(own[:, 2])]
+        busy = np.concatenate([here, _uncounted(away.astype(np.int64))])
+        return self._replica_rows(replica, busy[np.argsort(busy[:, 2], kind="stable")])
 
     def _stepping(self, cause: int) -> int:
         """A step under way at the end of the run left no window: its time is not idle."""

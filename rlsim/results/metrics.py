@@ -17,7 +17,7 @@ from rlsim.results.columns import PHASES, Columns
 from rlsim.results.pools import PoolMetrics, pool_metrics
 from rlsim.results.tables import Digest, digest
 from rlsim.results.timeline import union_of
-from rlsim.results.utilisation import Measured, Utilisation, utilisation, verl_utilisation
+from rlsim.results.utilisation import Measured, Utilisation, lent_gpus, utilisation, verl_utilisation
 from rlsim.sim.run import Run
 
 FATES = ("trained", "dropped_stale", "dropped_surplus", "filtered", "in_flight", "buffered")
@@ -154,7 +154,7 @@ def measured(log: RunLog, warmup_steps: int) -> Measured:
 
 def gpus_used(plan: Plan) -> int:
     """GPUs that the policy keeps busy or waiting; shared ones count once."""
-    return plan.scenario.rollout.gpus + (0 if plan.colocated else plan.scenario.trainer.gpus)
+    return plan.scenario.rollout.gpus - lent_gpus(plan) + (0 if plan.colocated else plan.scenario.trainer.gpus)
 
 
 def price(plan: Plan) -> tuple[float, str]:

@@ -37,7 +37,9 @@ def digest(run: Run) -> Digest:
     samples = sample_columns(run.log, history)
     updates = update_columns(run.log, run.plan, history, samples)
     replicas = run.plan.shape.replicas
-    return Digest(run, history, samples, updates, activity(run.log, run.plan.colocated, replicas, history))
+    return Digest(
+        run, history, samples, updates, activity(run.log, run.plan.colocated, replicas, history, run.plan.lent)
+    )
 
 
 def tables(run: Run) -> dict[str, pd.DataFrame]:

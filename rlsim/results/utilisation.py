@@ -55,6 +55,10 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
         return Utilisation(shares, shares, shares)
     alone = _ticks(rows, rows.who == TRAINER, window)
     trainer: dict[str, float] = {name: ticks * given.trainer.gpus for name, ticks in alone.items()}
+    # While some of its GPUs are lent, the others wait for data; the lent ones count as rollout.
+    trainer["idle:data"] += trainer.pop("lent", 0) * (1 - lent_gpus(read.run.plan) / given.trainer.gpus)
+    trainer.pop("away", 0)
+    rollout.pop("lent", 0)
     both = {name: rollout[name] + trainer[name] for name in rollout}
     return Utilisation(_shares(rollout), _shares(trainer), _shares(both))
 
@@ -69,10 +73,17 @@ def _rollout_ticks(read: Digest, window: Measured) -> dict[str, float]:
     return total
 
 
+def lent_gpus(plan: Plan) -> int:
+    """GPUs that are rollout's and the trainer's in turn."""
+    return len(plan.lent) * plan.pools[-1].rollout.gpus_per_replica
+
+
 def pool_ticks(read: Digest, pool: PoolPlan, window: Measured) -> dict[str, int]:
     """Ticks of each use, summed over the replicas of a pool."""
     rows, replicas = read.activity, pool.place.replicas
-    return _ticks(rows, (rows.who >= replicas.start) & (rows.who < replicas.stop), window)
+    ticks = _ticks(rows, (rows.who >= replicas.start) & (rows.who < replicas.stop), window)
+    ticks.pop("away", 0)  # Lent replicas while they are the trainer's, whose time it is.
+    return ticks
 
 
 def share_of_gpus(plan: Plan, pool: PoolPlan) -> float:

@@ -140,6 +140,11 @@ class Fleet:
                     request.restored_tokens = 0
             replica.set_version(version)
 
+    def forget(self, replicas: Iterable[int]) -> None:
+        """The KV caches of empty replicas are gone: their memory is another's."""
+        for index in replicas:
+            self.replicas[index].reset()
+
     def close(self) -> list[Cut]:
         """The run is over: apply the steps done by now; what the calls not reported have made."""
         cuts = [cut for made in self._unreported for cut in made]

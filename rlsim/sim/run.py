@@ -91,6 +91,7 @@ def make_world(plan: Plan, workload: Workload) -> World:
         _pull_ticks(plan, first),
         _fetch_ticks(plan, first),
         _links(plan) if scenario.rollout.pools else None,
+        plan.shape.lent_replicas,
         _acceptance(scenario, workload.seed),
     )
 

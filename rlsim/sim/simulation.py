@@ -202,7 +202,7 @@ class Simulation:
         self._deliver(Synced(command.version, accepted))
 
     def _set_role(self, command: SetRole) -> None:
-        self._trainer.set_role(command.role, lambda: self._deliver(RoleSet(command.role)))
+        self._trainer.set_role(command, lambda: self._deliver(RoleSet(command.role)))
 
     def _call_tool(self, command: CallTool) -> None:
         found, workload = self._calls.trajectories[command.sample], self._world.workload
@@ -225,6 +225,7 @@ class Simulation:
     def _close(self) -> None:
         log = self.log
         log.end, log.events = self._clock.now, self._clock.events
+        self._trainer.close()
         made = {call.sample: call.tokens for call in [*self._fleet.close(), *self._untold()]}
         log.final = final_rows(self._controller, made, self._calls.trajectories)
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]

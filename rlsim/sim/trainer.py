@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rlsim.core.commands import Sync, Train
+from rlsim.core.commands import SetRole, Sync, Train
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.sim.clock import Clock
@@ -23,6 +23,8 @@ class Trainer:
         self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
         self._streaming = False
         self._tests = 0
+        self._lent_since: Ticks = -1
+        """When the loan under way began, or will; -1 without one."""
 
     def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
         """Run the phases of a step, or of the part of it that has come."""
@@ -97,16 +99,33 @@ class Trainer:
         self._tests += 1
         return self._world.acceptance.passes(self._tests), to_ticks(self._world.acceptance.test_seconds)
 
-    def set_role(self, role: str, then: Then) -> None:
-        """Switch the shared GPUs; the engines are paused from here to the next publication."""
+    def set_role(self, command: SetRole, then: Then) -> None:
+        """Switch shared GPUs; the engines are paused from here to the next publication. Lent ones hold no call."""
         world = self._world
-        ticks = world.to_training_ticks if role == "train" else world.to_rollout_ticks
-        self._fleet.pause(lambda: self._switch(ticks, then))
+        ticks = world.to_training_ticks if command.role == "train" else world.to_rollout_ticks
+        if command.lent:
+            self._switch_lent(command, ticks, then)
+        else:
+            self._fleet.pause(lambda: self._switch(ticks, then))
 
     def _switch(self, ticks: Ticks, then: Then) -> None:
         now = self._clock.now
         self._log.spans.append(SpanRow(TRAINER, "switch", now, now + ticks, -1))
         self._clock.after(ticks, then)
+
+    def _switch_lent(self, command: SetRole, ticks: Ticks, then: Then) -> None:
+        """The trainer's row shows the loan from the end of one switch to the beginning of the next."""
+        now = self._clock.now
+        if command.role == "train":
+            self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, now, -1))
+            self._fleet.forget(self._world.lent_replicas)
+        self._lent_since = -1 if command.role == "train" else now + ticks
+        self._switch(ticks, then)
+
+    def close(self) -> None:
+        """The run is over."""
+        if self._lent_since >= 0:
+            self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, self._clock.now, -1))
 
 
 def _without_overhead(phases: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:

@@ -81,6 +81,8 @@ class World:
     """Fetching one token's KV from another replica or a shared pool."""
     links: Links | None = None
     """Stands for the three above where replicas differ."""
+    lent_replicas: range = range(0)
+    """Replicas on the trainer's GPUs, which generate only while it lends them."""
     acceptance: Acceptance | None = None
     """How replicas judge new weights, for policies that ask for it."""
 

@@ -52,6 +52,12 @@ def does_stall(policy: dict[str, Any], changes: dict[str, Any], monkeypatch: pyt
 
 # -- parts to draw ---------------------------------------------------------------------------------------
 
+LENDING: list[dict[str, Any]] = [
+    {"use": "lend-while-idle"},
+    {"use": "hybrid-switching", "switch_threshold_ratio": 0.7},
+    {"use": "dynamic-schedule", "deactivate_ratio": 1.0, "before_data_switch_seconds": 0.0},
+]
+PLACEMENTS = st.sampled_from([COLOCATED, COLOCATED, {"use": "disaggregated"}, {"use": "disaggregated"}, *LENDING])
 OPEN_ARRIVALS = st.fixed_dictionaries(
     {
         "use": st.just("open-arrivals"),
@@ -184,7 +190,7 @@ PARTS = st.fixed_dictionaries(
             lambda name: {"use": name}
         )
         | st.just({"use": "tail-split", "tail_tokens": 30}),
-        "placement": st.sampled_from([COLOCATED, {"use": "disaggregated"}]),
+        "placement": PLACEMENTS,
         "ordering": ORDERINGS,
         "migration": MIGRATIONS,
         "allocation": ALLOCATIONS,
@@ -218,6 +224,8 @@ def is_refused_or_runs_to_its_end(
     """The composition is refused, or its six steps end with every token in the ledger."""
     changes |= {"seed": seed, "workload__group_size": members, "run__steps": 6}
     changes["trainer__fixed_seconds_per_step"] = overhead
+    if parts["placement"] in LENDING:
+        changes = {"cluster__gpus": 3, **changes}
     if agents:
         changes["workload__turns"] = {**TOOLS, "tool_output_tokens": 5}
         changes["workload__reward"] = {"latency_seconds": 0.3}

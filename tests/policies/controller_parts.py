@@ -85,7 +85,10 @@ ALLOCATIONS: list[dict[str, Any]] = [
     for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
 ]
 TURNS: list[dict[str, Any]] = [{"use": "alone"}, {"use": "lock-step"}]
-PLACEMENTS: list[dict[str, Any]] = [{"use": "colocated"}, {"use": "disaggregated"}]
+PLACEMENTS: list[dict[str, Any]] = [
+    *({"use": name} for name in ("colocated", "disaggregated", "lend-while-idle", "hybrid-switching")),
+    {"use": "dynamic-schedule", "deactivate_ratio": 0.5, "before_data_switch_seconds": 0.0},
+]
 
 CHUNK_TOKENS = 2
 
@@ -141,7 +144,8 @@ class Restless:
         return [(sample, (sample.replica + 1) % view.shape.replicas) for sample in chosen]
 
 
-SHAPE = Shape(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8)
+SHAPE = Shape(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8, lent_replicas=range(1, 2))
+"""Replica 1 is lent where the placement lends; elsewhere it is like any other."""
 
 
 def fresh(specs: dict[str, dict[str, Any]], scores: bool) -> Controller:

@@ -78,6 +78,7 @@ class ScriptedWorld(RuleBasedStateMachine):
         self.aborts: list[list[Submit]] = []
         """Calls that each abort under way is about; a later call of the same sample is not meant."""
         self.asleep = False
+        self.lent = self.never_lends()
         self.version = 0
         self.tallies: dict[int, Tally] = {}
         self.tokens = 0
@@ -147,8 +148,8 @@ class ScriptedWorld(RuleBasedStateMachine):
                 accepted = accepted or not test
                 self.asleep, self.version = False, version if accepted else self.version
                 self.tell(Synced(version, accepted))
-            case SetRole(role=role):
-                self.asleep = True
+            case SetRole(role=role, lent=lent):
+                self.asleep, self.lent = not lent, role == "rollout"
                 self.tell(RoleSet(role))
 
     @precondition(lambda self: self.timers)
@@ -167,6 +168,9 @@ class ScriptedWorld(RuleBasedStateMachine):
     def can_answer(self) -> bool:
         owed = (self.calls and not self.asleep, self.tools, self.scoring, self.trainer, self.aborts, self.timers)
         return any(bool(one) for one in owed)
+
+    def never_lends(self) -> bool:
+        return self.specs["placement"]["use"] in ("colocated", "disaggregated")
 
     def made(self, call: Submit, tokens: int) -> Tally:
         self.tokens += tokens
@@ -206,6 +210,11 @@ class ScriptedWorld(RuleBasedStateMachine):
                 case Train() | Sync() | SetRole():
                     assert not self.trainer
                     self.trainer.append(command)
+                    if isinstance(command, SetRole) and command.lent:
+                        self.lent = False
+                        assert all(call.replica == 0 for call in self.calls.values())
+                    if isinstance(command, Train) and self.specs["placement"]["use"] != "colocated":
+                        assert all(call.replica == 0 for call in self.calls.values()) or self.never_lends()
                     if isinstance(command, Sync) and command.mode == "drain":
                         assert not self.calls
                         assert not self.tools
@@ -223,6 +232,7 @@ class ScriptedWorld(RuleBasedStateMachine):
     def submitted(self, call: Submit) -> None:
         assert call.sample not in self.calls.keys() | self.tools | self.scoring
         assert not self.asleep
+        assert self.lent or call.replica == 0
         tally = self.tallies.setdefault(call.sample, Tally())
         assert not tally.ended
         assert (call.turn, call.made_tokens) == (tally.turn, tally.turn_made)
@@ -247,7 +257,7 @@ class ScriptedWorld(RuleBasedStateMachine):
             count[call.replica] += 1
         loads = self.controller.view.loads
         assert loads.in_flight == count
-        assert loads.in_flight[loads.least()] == min(count)
+        assert loads.in_flight[loads.least()] == min(n for r, n in enumerate(count) if loads.is_open(r))
 
     @invariant()
     def running_samples_generate_or_are_in_tools_or_being_scored_or_wait_for_the_others(self) -> None:

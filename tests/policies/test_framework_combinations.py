@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from compositions import (
     BATCHINGS,
-    COLOCATED,
     DRAIN,
     KEEP_ALL,
     LEFTOVERS,
+    PLACEMENTS,
     RUNS,
     SLOW,
     UPDATES,
@@ -242,7 +242,7 @@ PARTS = st.fixed_dictionaries(
         "update": UPDATES,
         "leftovers": st.one_of(NEW_LEFTOVERS, LEFTOVERS),
         "dispatch": st.just({"use": "sticky"}),
-        "placement": st.sampled_from([COLOCATED, {"use": "disaggregated"}, {"use": "disaggregated"}]),
+        "placement": PLACEMENTS,
         "allocation": st.fixed_dictionaries(
             {"use": st.just("uniform"), "redundancy": st.sampled_from([0, 0, 1]), "aborts_surplus": st.booleans()}
         ),

@@ -21,13 +21,14 @@ class Budget:
 
     unit: ClassVar[Unit] = "group"
 
-    def __init__(self, groups: int, places: int) -> None:
-        self.groups, self.places = groups, places
+    def __init__(self, groups: int, places_per_replica: int) -> None:
+        self.groups, self._per_replica = groups, places_per_replica
         self._version, self._limit = 0, groups
 
     def room(self, view: View) -> tuple[int, str]:
         """The tighter of budget and places in flight."""
-        admitted, places = view.started_groups - view.dropped_groups, self.places - view.open_groups
+        admitted = view.started_groups - view.dropped_groups
+        places = min(view.loads.open_count * self._per_replica, self.groups) - view.open_groups
         if view.version != self._version:
             waiting = admitted < self._limit and places <= 0
             self._version = view.version
@@ -59,4 +60,4 @@ class PerVersionBudget:
         trigger = self.trigger_parameter_sync_step
         divides("trigger_parameter_sync_step", trigger, shape.prompts_per_step)
         groups = int(shape.prompts_per_step // trigger * (self.staleness_threshold + 1) * trigger)
-        return Budget(groups, min(shape.replicas * self.concurrent_samples_per_replica, groups))
+        return Budget(groups, self.concurrent_samples_per_replica)

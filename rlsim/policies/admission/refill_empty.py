@@ -16,11 +16,11 @@ class EmptyReplicas:
     unit: ClassVar[Unit] = "sample"
 
     def __init__(self, batch: int, buffer_groups: int | None) -> None:
-        self._batch, self._buffer_groups = batch, buffer_groups
+        self._batch, self.buffer_groups = batch, buffer_groups
 
     def room(self, view: View) -> tuple[int, str]:
         """One batch, if a replica is empty."""
-        if self._buffer_groups is not None and len(view.ready) >= self._buffer_groups:
+        if self.buffer_groups is not None and len(view.ready) >= self.buffer_groups:
             return 0, "buffer"
         empty = view.loads.any_open() and not view.loads.in_flight[view.loads.least()]
         return self._batch if empty else 0, "barrier"

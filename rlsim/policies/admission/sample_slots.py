@@ -22,7 +22,7 @@ class Slots:
     def room(self, view: View) -> tuple[int, str]:
         """Free slots."""
         full = len(view.ready) * view.shape.group_size >= self._queue_maxsize
-        if full and view.trainer != "idle":
+        if full and not view.trainer_waits:
             return 0, "buffer"
         return self.slots - view.running_samples, "concurrency"
 

@@ -1,0 +1,232 @@
+"""Replicas on the trainer's GPUs: lent while the trainer waits, taken back before it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from compositions import fault
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_runs import AGENTS, POLICIES, ran, scenario
+
+from rlsim.build import plan
+from rlsim.core.commands import SetRole, Submit, Train
+from rlsim.core.events import RoleSet, Synced
+from rlsim.core.loads import Loads
+from rlsim.core.log import RunLog
+from rlsim.core.ticks import to_ticks
+from rlsim.core.view import Group, Shape, View
+from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching
+from rlsim.results.metrics import gpus_used, metrics
+from rlsim.results.tables import digest
+from rlsim.sim.run import make_controller, simulate
+
+few = settings(max_examples=15, deadline=None)
+HYBRIDS = ["verl-v1-separate-async-hybrid", "verl-fully-async-dynamic", "roll-agentic-partial-gpu"]
+LENT = {"cluster__gpus": 4, "rollout__gpus": 4, "trainer__gpus": 2}
+"""Replicas 2 and 3 are on the trainer's GPUs."""
+
+
+def lending(placement: dict[str, Any] | str, **changes: Any) -> RunLog:
+    part = {"use": placement} if isinstance(placement, str) else placement
+    policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": part}}
+    return ran(policy, **{**LENT, **changes})
+
+
+def hybrid(preset: str, seed: int, **changes: Any) -> RunLog:
+    agents = AGENTS if "agentic" in preset else {}
+    return ran({"preset": preset, **POLICIES[preset]}, seed=seed, **LENT, **agents, **changes)
+
+
+def told(log: RunLog) -> Iterator[tuple[int, Any, list[Any], str]]:
+    """Decisions, with whose the lent GPUs are after their event: trainer, changing or rollout."""
+    side = "trainer"
+    for now, event, commands in log.decisions[:-1]:
+        if isinstance(event, RoleSet):
+            side = "rollout" if event.role == "rollout" else "trainer"
+        yield now, event, list(commands), side
+        if any(isinstance(made, SetRole) for made in commands):
+            side = "changing"
+
+
+@few
+@given(preset=st.sampled_from(HYBRIDS), seed=st.integers(0, 200))
+def test_what_is_lent_serves_no_call_while_it_is_the_trainers_and_trains_nothing_while_it_is_not(
+    preset: str, seed: int
+) -> None:
+    for _, _, commands, side in told(hybrid(preset, seed)):
+        for command in commands:
+            if isinstance(command, Submit) and command.replica >= 2:
+                assert side == "rollout"
+            if isinstance(command, Train):
+                assert side == "trainer"
+
+
+@few
+@given(preset=st.sampled_from(HYBRIDS), seed=st.integers(0, 200))
+def test_lent_replicas_run_no_step_outside_a_loan(preset: str, seed: int) -> None:
+    log = hybrid(preset, seed)
+    loans = [(span.start, span.end) for span in log.spans if span.what == "lent"]
+    for window in log.windows:
+        if window.replica >= 2:
+            assert any(start <= window.start and window.end <= end for start, end in loans)
+
+
+def test_gpus_go_back_in_the_event_that_completes_the_batch() -> None:
+    policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": {"use": "lend-while-idle"}}}
+    made = plan(scenario(policy, **LENT))
+    controller = make_controller(made, made.workload_of(0))
+    before, recalls = "idle", 0
+    for now, event, _ in simulate(made).log.decisions:
+        controller.handle(now, event)
+        view = controller.view
+        assert view.trainer != "lent" or len(view.ready) < view.shape.prompts_per_step
+        if before in ("lent", "lending") and view.trainer in ("recalling", "returning"):
+            recalls += 1
+            assert len(view.ready) >= view.shape.prompts_per_step
+        before = view.trainer
+    assert recalls > 2
+
+
+def test_a_ratio_of_nothing_is_the_run_without_the_lent_replicas() -> None:
+    never = lending({"use": "dynamic-schedule", "deactivate_ratio": 0.0, "adapts": False, "before_data_seconds": 0.0})
+    alone = ran({"preset": "areal", "max_head_offpolicyness": 2}, cluster__gpus=4, rollout__gpus=2, trainer__gpus=2)
+    assert [row.end for row in never.iterations] == [row.end for row in alone.iterations]
+    assert never.windows == alone.windows
+
+
+def test_help_shortens_a_run_that_waits_for_samples_and_costs_switches() -> None:
+    slow = {"workload__response_tokens": {"law": "uniform", "low_tokens": 200, "high_tokens": 900}}
+    seats = {"rollout__max_num_seqs": 2, "workload__prompts_per_step": 8}
+    quick = {"switching": {"sleep_seconds": 0.05, "wake_seconds": 0.05}}
+    helped = lending("lend-while-idle", **slow, **seats, **quick).end
+    alone = ran(
+        {"preset": "areal", "max_head_offpolicyness": 2},
+        cluster__gpus=4, rollout__gpus=2, trainer__gpus=2, **slow, **seats,
+    ).end  # fmt: skip
+    dear = {"switching": {"sleep_seconds": 30.0, "wake_seconds": 30.0}}
+    assert helped < 0.8 * alone
+    assert lending("lend-while-idle", **slow, **seats, **dear).end > alone
+    taught = lending("hybrid-switching", **slow, **seats, **dear)
+    assert sum(isinstance(row.event, RoleSet) for row in taught.decisions) == 2
+
+
+# -- the frameworks' rules by hand ------------------------------------------------------------------------
+
+SHAPE = Shape(20, 1, 4, 8, lent_replicas=range(3, 4))
+
+
+def looked(now: float, started: int, ready: int, switches: list[float], steps: int = 0) -> View:
+    view = View(SHAPE, Loads(4), now=to_ticks(now), started_groups=started, steps_begun=steps)
+    for number in range(ready):
+        view.ready[number] = Group(number, number, 0, 1, 0, 0)
+    for number in range(ready, started):
+        view.open[number] = Group(number, number, 0, 1, 0, 0)
+    view.switch_ticks = [to_ticks(seconds) for seconds in switches]
+    return view
+
+
+@pytest.mark.parametrize(
+    ("ready", "cost", "lends"), [(2, 1.49, True), (2, 1.51, False), (5, 0.74, True), (5, 0.76, False), (8, 0.0, False)]
+)
+def test_v1_switches_when_remaining_time_saved_exceeds_the_mean_cost(ready: int, cost: float, lends: bool) -> None:
+    """(8 - ready) groups x 1 s x (1 - 3 / 4) against the mean of three cycles of ``cost``."""
+    part = HybridSwitching(before_data_seconds=1.0).start(SHAPE)
+    assert part.lends(looked(ready, 20, ready, [cost / 2] * 6)) is lends
+
+
+def test_v1_measures_what_a_group_takes_since_the_gpus_came_back() -> None:
+    part = HybridSwitching().start(SHAPE)
+    assert part.lends(looked(0, 20, 0, []))
+    assert part.recalls(looked(5, 20, 8, []))
+    assert part.lends(looked(10, 20, 0, [0.1, 0.1]))
+    part.lends(looked(10, 20, 2, [900, 900]))
+    late = looked(16, 20, 5, [0.5, 0.5])  # three groups in 6 s since: 2 s each, 3 x 2 / 4 = 1.5 s saved
+    assert part.lends(late)
+
+
+def test_v1_raises_its_share_after_two_idle_steps_and_lowers_it_after_two_calm_ones() -> None:
+    part = HybridSwitching(before_data_seconds=0.0).start(SHAPE)
+    thresholds = []
+    for step in range(1, 8):
+        view = looked(step, 20, 0, [1, 1], steps=step)
+        waits = step <= 4
+        if waits:
+            assert not part.lends(view)
+        else:
+            part._begin_step(view)
+        thresholds.append(part._ratio)
+    assert thresholds == pytest.approx([0.4, 0.4, 0.45, 0.45, 0.5, 0.5, 0.47])
+
+
+@pytest.mark.parametrize(("ready", "cost", "lends"), [(2, 3.9, True), (2, 4.1, False), (6, 0.0, False)])
+def test_the_dynamic_schedule_helps_when_waiting_would_take_longer(ready: int, cost: float, lends: bool) -> None:
+    """(6 - ready) groups x 1 s against the mean of three cycles."""
+    part = DynamicSchedule(before_data_seconds=1.0).start(SHAPE)
+    assert part.lends(looked(ready, 20, ready, [cost / 2] * 6)) is lends
+
+
+def test_the_dynamic_schedule_begins_with_the_frameworks_guesses() -> None:
+    assert DynamicSchedule().start(SHAPE).lends(looked(0, 20, 0, []))
+    assert not DynamicSchedule(before_data_seconds=1.0).start(SHAPE).lends(looked(0, 20, 0, []))
+
+
+def test_the_dynamic_schedule_learns_from_what_the_trainer_waited_for() -> None:
+    part = DynamicSchedule(before_data_seconds=0.0).start(SHAPE)
+    part.lends(looked(1, 20, 0, []))
+    part.lends(looked(2, 20, 1, []))
+    part.lends(looked(3, 20, 0, [], steps=1))
+    assert part._ratio == pytest.approx(0.3 + 1 / 20)
+    part.lends(looked(4, 20, 0, [], steps=2))
+    assert part._ratio == pytest.approx(0.3 + 1 / 20 - 0.02)
+
+
+# -- books ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", HYBRIDS)
+def test_shared_gpus_count_once(preset: str) -> None:
+    agents = AGENTS if "agentic" in preset else {}
+    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **LENT, **agents))
+    run = simulate(made)
+    read = digest(run)
+    assert gpus_used(made) == 4
+    seconds = dict.fromkeys(range(-1, 4), 0)
+    rows = read.activity
+    for who, what, start, end in zip(rows.who, rows.what, rows.start, rows.end, strict=True):
+        if rows.names[what] != "away":
+            seconds[int(who)] += int(end - start)
+    lent = sum(span.end - span.start for span in run.log.spans if span.what == "lent")
+    assert seconds[-1] == seconds[0] == seconds[1] == run.log.end
+    assert seconds[2] == seconds[3] == lent
+    shares = metrics(run).utilisation
+    for of in (shares.rollout, shares.trainer, shares.all):
+        assert sum(of.values()) == pytest.approx(1)
+        assert not {"lent", "away"} & {use for use, share in of.items() if share}
+
+
+def test_every_publication_reaches_the_lent_replicas() -> None:
+    log = lending("lend-while-idle")
+    version = 0
+    for row in log.decisions[:-1]:
+        if isinstance(row.event, Synced):
+            version = row.event.version
+        for segment in getattr(row.event, "segments", ()):
+            if row.event.replica >= 2:
+                assert segment[0] <= version
+    assert version > 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"cluster__gpus": 6}, "policy.parts.placement.use"),
+        ({"cluster__gpus": 4, "rollout__gpus": 2, "trainer__gpus": 4}, "trainer.gpus"),
+        ({"cluster__gpus": 5, "trainer__gpus": 4, "rollout__tensor_parallel": 2}, "trainer.gpus"),
+    ],
+)
+def test_a_cluster_that_cannot_lend_is_refused_with_its_key(changes: dict[str, Any], key: str) -> None:
+    policy = {"preset": "areal", "parts": {"placement": {"use": "lend-while-idle"}}}
+    assert fault(policy, **{**LENT, **changes})[0] == key
