@@ -14,6 +14,7 @@ from rlsim.build import plan
 from rlsim.core.errors import ParameterError
 from rlsim.planning.headlines import Bracket, Found, as_json, as_text, bracket, conditioned, hunt, ratio
 from rlsim.planning.replicate import perform
+from rlsim.results.metrics import gpus_used, price
 from rlsim.results.statistics import interval, paired_ratio
 from rlsim.scenario.schema import Headline, Point, Scenario
 from rlsim.scenario.source import Document, load
@@ -75,9 +76,9 @@ def arms_of(document: Document) -> dict[str, Scenario]:
     return {arm or "": scenario for arm, scenario in document.resolve_all().items()}
 
 
-def gpus_used(scenario: Scenario) -> int:
-    rollout, trainer = scenario.rollout.gpus, scenario.trainer.gpus
-    return rollout if plan(scenario).colocated else rollout + trainer
+def usd_per_hour(scenario: Scenario) -> float:
+    made = plan(scenario)
+    return gpus_used(made) * price(made)[0]
 
 
 @pytest.mark.parametrize(
@@ -203,8 +204,11 @@ def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> No
     assert len({case.label for case in asked.cases}) == len(asked.cases)
     for case in asked.cases:
         assert len(case.baseline) == len(case.improved) > 1, case.label
-        used = {gpus_used(task.scenario) for task in (case.baseline[0], case.improved[0])}
-        assert len(used) == 1, f"{case.label}: both arms use as many GPUs"
+        arms = [task.scenario for task in (case.baseline[0], case.improved[0])]
+        if len({pool.device for arm in arms for pool in plan(arm).pools}) == 1:
+            assert len({gpus_used(plan(arm)) for arm in arms}) == 1, f"{case.label}: both arms use as many GPUs"
+        else:
+            assert usd_per_hour(arms[1]) == pytest.approx(usd_per_hour(arms[0]), rel=0.15), f"{case.label}: money"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
