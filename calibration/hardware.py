@@ -57,9 +57,9 @@ def cpu_model() -> str:
 
 def described(device: str) -> dict[str, str]:
     """Hardware for a profile's evidence."""
-    torch = require("torch", "calibrate")
-    found = {"cpu": cpu_model(), "cores": str(os.cpu_count()), "threads": str(torch.get_num_threads())}
+    found = {"cpu": cpu_model(), "cores": str(os.cpu_count())}
     if device == "cuda":
+        torch = require("torch", "calibrate")
         properties = torch.cuda.get_device_properties(0)
         found |= {"gpu": properties.name, "gpus": str(torch.cuda.device_count())}
         found |= {"memory": f"{properties.total_memory / 2**30:.0f} GiB"}

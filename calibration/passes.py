@@ -8,6 +8,7 @@ calibration goes on where it stopped.
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -90,7 +91,8 @@ class Progress:
 
     def __str__(self) -> str:
         left = max(0.0, self.budget_seconds - self.elapsed_seconds)
-        return f"pass {self.passes}: at most {left:.0f} s left, intervals within {self.interval:.1%}"
+        within = f", intervals within {self.interval:.1%}" if math.isfinite(self.interval) else ""
+        return f"pass {self.passes}: at most {left:.0f} s left{within}"
 
 
 def timed_passes(

@@ -201,7 +201,7 @@ def _section(
         method=_method(recipe, table),
         noise_floor=fit.noise_floor,
         command=request.command,
-        hardware=hardware.described(recipe.device),
+        hardware=hardware.described(recipe.device) | {"threads": str(require("torch", "calibrate").get_num_threads())},
         driver=hardware.driver(),
         libraries=hardware.versions(("torch", "transformers", "numpy", "scipy")),
     )

@@ -88,8 +88,8 @@ def _shapes(most_tokens: int, longest: int) -> Iterator[tuple[tuple[int, ...], P
     """
     for halvings in range(5):
         tokens = max(most_tokens >> halvings, 16)
-        equal = (tokens, max(tokens // 4, 8))
-        kinds: list[tuple[tuple[int, ...], Packing]] = [((n,) * (tokens // n), "packed") for n in equal if n <= longest]
+        equal = dict.fromkeys((min(tokens, longest), min(max(tokens // 4, 8), longest)))
+        kinds: list[tuple[tuple[int, ...], Packing]] = [((n,) * (tokens // n), "packed") for n in equal]
         if halvings < 3:
             kinds.append((_ragged(tokens, longest), "packed" if halvings % 2 else "padded"))
         turn = halvings % len(kinds)
@@ -105,5 +105,5 @@ def _ragged(tokens: int, longest: int) -> tuple[int, ...]:
 def _step(most_tokens: int, longest: int) -> TrainerPoint:
     """Micro-batches of equal tokens, each of one long and several short samples."""
     half = max(most_tokens // 2, 16)
-    one = (min(longest, half // 2), half // 4, half // 8, half // 8)
+    one = tuple(min(longest, part) for part in (half // 2, half // 4, half // 8, half // 8))
     return TrainerPoint("step", one * 3, "packed", micro_batches=3)

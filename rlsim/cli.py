@@ -28,6 +28,7 @@ app.add_typer(conformance_app, name="conformance")
 app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(cli_policies.app, name="policies")
 calibrate_app.command("torch")(cli_trainer.calibrate_torch)
+calibrate_app.command("transport")(cli_trainer.calibrate_transport)
 app.command()(cli_policies.import_config)
 app.command()(cli_policies.export_config)
 

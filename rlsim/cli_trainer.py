@@ -55,3 +55,40 @@ def seconds_of(text: str) -> float:
 def _command() -> str:
     """As it was typed, less the folder of the program."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def calibrate_transport(
+    out: ProfileOut = Path("profile.json"),
+    budget: Budget = "1m",
+    size: Annotated[str, typer.Option("--bytes", help="Largest parcel: 64M, 1G.")] = "256M",
+    paths: Annotated[
+        list[str] | None, typer.Option("--path", help="Path to measure; default: all here.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="cuda: broadcast between two GPUs; cpu: between processes.")] = "cpu",
+    folder: Annotated[Path | None, typer.Option(help="For files; default: beside the profile.")] = None,
+) -> None:
+    """Measure how weights move between processes of this machine and fit the sync costs."""
+    from calibration import transport_profile
+    from calibration.passes import Budget as Seconds
+    from calibration.weight_paths import available
+
+    request = transport_profile.TransportRequest(
+        out, Seconds(seconds_of(budget)), bytes_of(size), tuple(paths or available()), device, folder, _command()
+    )
+    try:
+        profile = transport_profile.calibrate_transport(request, lambda line: print(line, file=sys.stderr))
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    for line in transport_profile.report(profile):
+        print(line)
+
+
+def bytes_of(text: str) -> int:
+    """Bytes of ``64M`` or ``1G`` (powers of 1024); raises ``ParameterError`` at ``bytes``."""
+    from rlsim.core.errors import ParameterError
+
+    match = re.fullmatch(r"(\d+)\s*([KMG]?)i?B?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise ParameterError("bytes", text, "a size: 4M, 256M, 1G")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]

@@ -129,13 +129,15 @@ class TrainingFit:
 
 @dataclass(frozen=True, slots=True)
 class TransportPath:
-    """Weights over one path: seconds = ``fixed_seconds`` + bytes / ``bytes_per_second``."""
+    """Weights over one path: ``fixed_seconds`` + bytes / ``bytes_per_second`` + tensors * ``per_tensor_seconds``."""
 
     fixed_seconds: Coefficient
     bytes_per_second: Coefficient
     ranks: int
     """Processes that take part, the sender included."""
     evidence: Evidence
+    per_tensor_seconds: Coefficient | None = None
+    """``None``: not told apart from the fixed time."""
 
     @classmethod
     def from_fields(cls, given: Fields) -> TransportPath:
@@ -145,7 +147,12 @@ class TransportPath:
             bytes_per_second=Coefficient.from_fields(given.child("bytes_per_second")),
             ranks=given.integer("ranks"),
             evidence=Evidence.from_fields(given.child("evidence")),
+            per_tensor_seconds=_coefficient_if_given(given, "per_tensor_seconds"),
         )
+
+
+def _coefficient_if_given(given: Fields, key: str) -> Coefficient | None:
+    return Coefficient.from_fields(given.child(key)) if given.tree.get(key) else None
 
 
 ENGINE_TIMES = (
