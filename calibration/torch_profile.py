@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TIGHT = 0.02
 """Half width of the relative 95 % interval of either pass's rate at which timing ends."""
-PASSES_IN_BUDGET = 8
+PASSES_IN_BUDGET = 16
 PASS_OVER_LARGEST = 10.0
 """A pass over all points takes about this many times the largest micro-batch's forward and backward."""
 SMALLEST, LARGEST = 256, 65536

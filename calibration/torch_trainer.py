@@ -50,8 +50,8 @@ class TorchTrainer:
         self.device = torch.device("cuda", rank) if recipe.device == "cuda" else torch.device("cpu")
         torch.manual_seed(0)
         self.config = _config(recipe)
-        self._model = _sharded(torch, _build(torch, self.config, self.device), recipe)
-        self._parameters = list(self._model.parameters())
+        self.model = _sharded(torch, _build(torch, self.config, self.device), recipe)
+        self._parameters = list(self.model.parameters())
         self._masters = self._parameters if recipe.ranks > 1 else _masters(torch, self._parameters)
         self._optimizer = torch.optim.AdamW(self._masters, lr=LEARNING_RATE, fused=True)
         self._own_core = recipe.device == "cpu" and recipe.ranks == 1
@@ -107,7 +107,7 @@ class TorchTrainer:
         torch = self._torch
         ids, positions, segments = self._inputs(lengths, packing)
         with torch.set_grad_enabled(train):
-            logits = self._model(input_ids=ids, position_ids=positions, use_cache=False, rlsim_segments=segments).logits
+            logits = self.model(input_ids=ids, position_ids=positions, use_cache=False, rlsim_segments=segments).logits
             nll = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
             if train:
                 nll.backward()

@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.training import Packing
 
 Work = Literal["logprob", "train", "update", "step"]
 """Forward alone with log-probabilities; forward and backward; optimizer update; all of them, as in a training step."""
+
+UPDATES = 3
+"""In a pass: one coefficient rests on them alone, and they are short."""
+LEAST_TOKENS = 256
+"""Of the largest micro-batch, and of the longest sample that a model takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,15 @@ def design(most_tokens: int, longest: int) -> Design:
     """Micro-batches of up to ``most_tokens`` tokens and samples of up to ``longest``; every third shape is held out.
 
     The held-out shapes are spread over sizes and packings, and a whole training step of mixed lengths is always
-    among them. Micro-batches shrink by halves, so that the overhead of one can be told from its tokens.
+    among them. Micro-batches shrink by halves, so that the overhead of one can be told from its tokens. Raises
+    ``ParameterError`` at ``most_tokens`` or ``model`` where there is no room for shapes.
     """
-    fitted, held_out = [TrainerPoint("update")], [_step(most_tokens, longest)]
-    for number, (lengths, packing) in enumerate(_shapes(most_tokens, longest)):
+    if most_tokens < LEAST_TOKENS:
+        raise ParameterError("most_tokens", most_tokens, f"at least {LEAST_TOKENS}")
+    if longest < LEAST_TOKENS:
+        raise ParameterError("model", f"{longest} positions", f"at least {LEAST_TOKENS}")
+    fitted, held_out = [TrainerPoint("update")] * UPDATES, [_step(most_tokens, longest)]
+    for number, (lengths, packing) in enumerate(dict.fromkeys(_shapes(most_tokens, longest))):
         for work, third in _HELD_OUT.items():
             to = held_out if number % 3 == third else fitted
             to.append(TrainerPoint(work, lengths, packing))
@@ -87,8 +98,8 @@ def _shapes(most_tokens: int, longest: int) -> Iterator[tuple[tuple[int, ...], P
     The order turns with every halving, so that every third shape is of every kind.
     """
     for halvings in range(5):
-        tokens = max(most_tokens >> halvings, 16)
-        equal = dict.fromkeys((min(tokens, longest), min(max(tokens // 4, 8), longest)))
+        tokens = most_tokens >> halvings
+        equal = dict.fromkeys((min(tokens, longest), min(tokens // 4, longest)))
         kinds: list[tuple[tuple[int, ...], Packing]] = [((n,) * (tokens // n), "packed") for n in equal]
         if halvings < 3:
             kinds.append((_ragged(tokens, longest), "packed" if halvings % 2 else "padded"))
@@ -99,11 +110,11 @@ def _shapes(most_tokens: int, longest: int) -> Iterator[tuple[tuple[int, ...], P
 def _ragged(tokens: int, longest: int) -> tuple[int, ...]:
     """A long sample, a middling one and short ones: what padding wastes most on."""
     parts = (0.4, 0.2, 0.1, 0.1)
-    return tuple(max(4, min(longest, round(tokens * part))) for part in parts)
+    return tuple(min(longest, round(tokens * part)) for part in parts)
 
 
 def _step(most_tokens: int, longest: int) -> TrainerPoint:
     """Micro-batches of equal tokens, each of one long and several short samples."""
-    half = max(most_tokens // 2, 16)
+    half = most_tokens // 2
     one = tuple(min(longest, part) for part in (half // 2, half // 4, half // 8, half // 8))
     return TrainerPoint("step", one * 3, "packed", micro_batches=3)

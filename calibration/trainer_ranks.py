@@ -60,6 +60,7 @@ def trainer_group(recipe: Recipe) -> Iterator[Group]:
         group = Group(recipe)
         yield group
         group.dismiss()
+        leave(torch.distributed)
         for follower in followers:
             follower.join()
     finally:
@@ -85,6 +86,12 @@ def join(device: str, rank: int, ranks: int, port: int) -> Any:
     return torch.distributed
 
 
+def leave(distributed: Any) -> None:
+    """Wait for the others and end the membership: one that leaves early breaks the connections of the rest."""
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
 def free_port() -> int:
     """A loopback port that nothing listens on."""
     with socket.socket() as probe:
@@ -100,6 +107,6 @@ def _follow(recipe: Recipe, rank: int, port: int) -> None:
     while True:
         distributed.broadcast_object_list(said, src=0)
         if said[0] is None:
-            distributed.destroy_process_group()
+            leave(distributed)
             return
         trainer.run(said[0])

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TIGHT = 0.02
 LEAST_BYTES = 4 << 20
 """Of the largest parcel: below it only latency is seen."""
+FASTEST = 1e13
+"""Bytes/s that no path reaches: the end of an interval that has none."""
 TINY_BYTES = 16 << 10
 MANY = 16
 """Tensors of a parcel that is sent piece by piece."""
@@ -106,7 +108,7 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
 def fit_path(sent: Parcels, table: NDArray[np.float64]) -> tuple[LinearFit, HoldOutError]:
     """Fixed seconds, seconds a byte and seconds a tensor from even passes; errors on held-out parcels in odd ones."""
     even, odd = halves(table)
-    fit = fitted(_design(sent.fitted), even[: len(sent.fitted)])
+    fit = fitted(_design(sent.fitted), even[: len(sent.fitted)], np.array([0.0, 1.0 / FASTEST, 0.0]))
     expected = _design(sent.held_out) @ fit.values
     return fit, hold_out(expected, odd[len(sent.fitted) :], sent.held_out)
 
@@ -184,7 +186,7 @@ def _coefficient(fit: LinearFit, column: int, unit: str, samples: int) -> Coeffi
 
 def _inverse(fit: LinearFit, column: int, unit: str, samples: int) -> Coefficient:
     """A rate; raises ``ParameterError`` where bytes were seen to cost nothing."""
-    if fit.low[column] <= 0:
+    if fit.values[column] <= 1.0 / FASTEST:
         raise ParameterError("bytes", "no time that grows with bytes", "larger parcels, or a longer budget")
     low, value, high = (float(f"{1 / end[column]:.6g}") for end in (fit.high, fit.values, fit.low))
     return Coefficient(value, unit, low, high, samples=samples)
