@@ -39,6 +39,7 @@ PASS_OVER_LARGEST = 10.0
 """A pass over all points takes about this many times the largest micro-batch's forward and backward."""
 SMALLEST, LARGEST = 256, 65536
 """Tokens of the largest micro-batch: least and most."""
+PEAK_MARGIN = 1.5
 FLOOR_OF_BAR = 0.05
 
 
@@ -70,10 +71,10 @@ def calibrate_torch(request: TorchRequest, tell: Callable[[Progress], None] = la
     subject = Subject(recipe.architecture.name, hardware.device_label(device), "torch", torch.__version__)
     kept_beside(request.out, subject)
     with trainer_group(recipe) as group:
-        points, table, peak_bytes = _timed(group, recipe, request, subject, tell)
         peak_flops = _peak_flops(torch, group, subject.device)
+        points, table, peak_bytes = _timed(group, recipe, request, subject, peak_flops, tell)
     fit = fit_trainer(points, table, recipe.architecture, peak_flops)
-    training = _section(fit, recipe, table, request, subject, {"peak_memory_bytes": peak_bytes, "peak": peak_flops})
+    training = _section(fit, recipe, table, request, subject, peak_bytes)
     profile = merged(request.out, subject, training=training)
     profile.write(request.out)
     journal_file(request.out, "torch").rename(request.out.with_suffix(".torch-samples.jsonl"))
@@ -112,7 +113,7 @@ def keys(profile: Profile, fit: TrainingFit, architecture: Architecture) -> Iter
     if profile.device not in catalogue.device_names():
         yield f"{profile.device} has no data sheet in the catalogue: name the profile, and accept other hardware"
         yield "cluster:\n  allow_other_hardware: true"
-        yield "trainer:\n  profile: FILE"
+        yield f"trainer:\n  profile: {profile.name}.json"
         return
     device = catalogue.device(profile.device)
     yield "trainer:"
@@ -131,7 +132,12 @@ def _interval(key: str, fit: TrainingFit, device: Device) -> str:
 
 
 def _timed(
-    group: Group, recipe: Recipe, request: TorchRequest, subject: Subject, tell: Callable[[Progress], None]
+    group: Group,
+    recipe: Recipe,
+    request: TorchRequest,
+    subject: Subject,
+    peak_flops: float,
+    tell: Callable[[Progress], None],
 ) -> tuple[Design, NDArray[np.float64], float]:
     file = journal_file(request.out, "torch")
     stored = stored_header(file) or {}
@@ -142,7 +148,6 @@ def _timed(
     for point in points.points:
         group.run(point)
     peak_bytes = float(group.trainer.peak_bytes())
-    peak_flops = _peak_flops(require("torch", "calibrate"), group, subject.device)
     table = timed_passes(
         len(points.points),
         lambda index: group.run(points.points[index]),
@@ -175,9 +180,10 @@ def _largest(group: Group, budget_seconds: float) -> int:
 
 
 def _peak_flops(torch: Any, group: Group, label: str) -> float:
+    """What no rate is above: the data sheet's, or with a margin for noise that of a large matrix product."""
     if label in catalogue.device_names():
         return catalogue.device(label).bf16_flops
-    return hardware.matmul_flops(torch, group.trainer.device)
+    return PEAK_MARGIN * hardware.matmul_flops(torch, group.trainer.device)
 
 
 def _section(
@@ -186,12 +192,8 @@ def _section(
     table: NDArray[np.float64],
     request: TorchRequest,
     subject: Subject,
-    measured: dict[str, float],
+    peak_bytes: float,
 ) -> TrainingFit:
-    whole = {
-        "peak_memory_bytes": Coefficient(measured["peak_memory_bytes"], "bytes"),
-        "peak_flops_per_second": Coefficient(measured["peak"], "FLOP/s"),
-    }
     source = f"rlsim calibrate torch, {recipe.architecture.name} on {subject.device}, {recipe.ranks} rank(s)"
     evidence = Evidence(
         provenance=Provenance("measured", source, date.today().isoformat()),
@@ -205,7 +207,8 @@ def _section(
         driver=hardware.driver(),
         libraries=hardware.versions(("torch", "transformers", "numpy", "scipy")),
     )
-    return TrainingFit({**fit.coefficients, **whole}, evidence, {"data_parallel": recipe.ranks})
+    peak = Coefficient(peak_bytes, "bytes")
+    return TrainingFit({**fit.coefficients, "peak_memory_bytes": peak}, evidence, {"data_parallel": recipe.ranks})
 
 
 def _method(recipe: Recipe, table: NDArray[np.float64]) -> dict[str, str]:
