@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_policies
+from rlsim import cli_policies, cli_trainer
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -27,6 +27,8 @@ calibrate_app = typer.Typer(help="Fit cost models to real runs.", no_args_is_hel
 app.add_typer(conformance_app, name="conformance")
 app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(cli_policies.app, name="policies")
+calibrate_app.command("torch")(cli_trainer.calibrate_torch)
+calibrate_app.command("transport")(cli_trainer.calibrate_transport)
 app.command()(cli_policies.import_config)
 app.command()(cli_policies.export_config)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rlsim.build.faults import Faults, PlanError
 from rlsim.build.policy import check_placement, make_policy, make_shape
 from rlsim.build.pools import PoolPlan, make_pools, make_sites
-from rlsim.build.training import make_switching, make_sync, make_training
+from rlsim.build.training import make_switching, make_sync, make_trainer_profile, make_training
 from rlsim.build.workload import make_workload
 from rlsim.core.streams import stream_key
 from rlsim.core.view import Shape
@@ -102,18 +102,28 @@ def plan(scenario: Scenario) -> Plan:
         switching,
         shape,
         workload,
-        _sources(pools, training, sync, switching, policy),
+        _sources(pools, _training_source(scenario, training), sync, switching, policy),
         policy.placement.shared,
         shape.lent_replicas if isinstance(policy.placement, Lends) else range(0),
     )
 
 
+def _training_source(scenario: Scenario, training: TrainingCost) -> Source:
+    """Measured where the trainer names a profile; an estimate at a given utilisation."""
+    profile = make_trainer_profile(scenario)
+    if profile is not None and profile.training is not None:
+        provenance, gpus = profile.training.evidence.provenance, profile.training.parallel.get("data_parallel", 1)
+        beyond = "" if gpus == training.gpus else f"; measured on {gpus} GPU(s), communication of more is not in it"
+        return Source("training", f"{provenance}{beyond}", provenance.is_estimate)
+    return Source("training", f"FLOPs at {training.mfu:.0%} of the bf16 peak of {training.device.name}", True)
+
+
 def _sources(
-    pools: tuple[PoolPlan, ...], training: TrainingCost, sync: SyncCost, switching: SwitchCost, policy: Policy
+    pools: tuple[PoolPlan, ...], training: Source, sync: SyncCost, switching: SwitchCost, policy: Policy
 ) -> tuple[Source, ...]:
     sources = [
         *(_step_source(pool) for pool in pools),
-        Source("training", f"FLOPs at {training.mfu:.0%} of the bf16 peak of {training.device.name}", True),
+        training,
         Source("weight sync", sync.source, not sync.source.startswith("given")),
     ]
     if policy.placement.shared:

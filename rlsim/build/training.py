@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.memory import weight_bytes_per_gpu
+from rlsim.costs.profile import Profile, load_profile
+from rlsim.costs.trainer_speeds import profile_speeds
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
 from rlsim.scenario.schema import Scenario
@@ -16,14 +18,20 @@ TRAINER_STATE_BYTES_PER_PARAMETER = 16.0
 """bf16 weights and gradients, fp32 master weights and two Adam moments (ZeRO, arXiv 1910.02054)."""
 
 
+def make_trainer_profile(scenario: Scenario) -> Profile | None:
+    """The profile that the trainer names; None without one."""
+    name = scenario.trainer.profile
+    return None if name is None else load_profile(name, "trainer.profile")
+
+
 def make_training(scenario: Scenario, architecture: Architecture, device: Device) -> TrainingCost:
-    """The cost model of a training step."""
-    given = scenario.trainer
-    return TrainingCost(
+    """The cost model of a training step, at the speeds of the file or of the profile that it names."""
+    given, profile = scenario.trainer, make_trainer_profile(scenario)
+    cost = TrainingCost(
         architecture,
         device,
         given.gpus,
-        given.mfu,
+        given.mfu or 1.0,
         given.logprob_mfu,
         given.tensor_parallel,
         given.pipeline_parallel,
@@ -41,7 +49,13 @@ def make_training(scenario: Scenario, architecture: Architecture, device: Device
         given.fixed_seconds_per_step,
         given.seconds_per_update,
         given.seconds_per_micro_batch,
+        given.attention_mfu,
+        given.logprob_seconds_per_micro_batch,
     )
+    if profile is None:
+        return cost
+    speeds = profile_speeds(profile, architecture, device, scenario.cluster.allow_other_hardware)
+    return replace(cost, **asdict(speeds))
 
 
 def make_sync(scenario: Scenario, architecture: Architecture) -> SyncCost:

@@ -46,6 +46,17 @@ class _Loads:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pass:
+    """How fast a kind of pass over the batch is."""
+
+    flop_factor: float
+    """FLOPs over those of a forward pass."""
+    mfu: float
+    attention_mfu: float
+    seconds_per_micro_batch: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingCost:
     """The trainer: a model on GPUs, how a batch is cut, and what a step costs besides FLOPs.
 
@@ -82,6 +93,11 @@ class TrainingCost:
     fixed_seconds_per_step: float = 0.0
     seconds_per_update: float = 0.0
     seconds_per_micro_batch: float = 0.0
+    attention_mfu: float | None = None
+    """Utilisation of the same peak by attention over (query, key) pairs, in every pass; ``None``: as its matrix
+    products. Attention kernels reach another share of the peak, which shows in how time grows with length."""
+    logprob_seconds_per_micro_batch: float | None = None
+    """The overhead of a micro-batch in forward-only passes; ``None``: as ``seconds_per_micro_batch``."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -89,8 +105,11 @@ class TrainingCost:
         for name in ("fixed_seconds_per_step", "seconds_per_update", "seconds_per_micro_batch"):
             non_negative(f"trainer.{name}", getattr(self, name))
         fraction("trainer.mfu", self.mfu)
-        if self.logprob_mfu is not None:
-            fraction("trainer.logprob_mfu", self.logprob_mfu)
+        for name in ("logprob_mfu", "attention_mfu"):
+            if getattr(self, name) is not None:
+                fraction(f"trainer.{name}", getattr(self, name))
+        if self.logprob_seconds_per_micro_batch is not None:
+            non_negative("trainer.logprob_seconds_per_micro_batch", self.logprob_seconds_per_micro_batch)
         if self.packing not in ("packed", "padded"):
             raise unknown("trainer.packing", self.packing, ("packed", "padded"))
         if self.balance not in ("none", "lpt"):
@@ -134,7 +153,7 @@ class TrainingCost:
 
     def micro_batch_seconds(self, samples: Samples) -> float:
         """Forward and backward of ``samples`` alone, on all ranks, without an optimizer step."""
-        return self._slowest(self._loads(_lengths(samples), 1), self._training_flop_factor, self.mfu)
+        return self._slowest(self._loads(_lengths(samples), 1), self._training_pass)
 
     def optimizer_seconds(self) -> float:
         """One optimizer step, state sharded over all GPUs, with ``seconds_per_update``.
@@ -148,24 +167,32 @@ class TrainingCost:
         return seconds + self.seconds_per_update
 
     @property
-    def _training_flop_factor(self) -> float:
-        return 4.0 if self.recompute else 3.0
+    def _training_pass(self) -> _Pass:
+        factor = 4.0 if self.recompute else 3.0
+        return _Pass(factor, self.mfu, self.attention_mfu or self.mfu, self.seconds_per_micro_batch)
+
+    @property
+    def _forward_pass(self) -> _Pass:
+        mfu, overhead = self.logprob_mfu or self.mfu, self.logprob_seconds_per_micro_batch
+        overhead = self.seconds_per_micro_batch if overhead is None else overhead
+        return _Pass(1.0, mfu, self.attention_mfu or mfu, overhead)
 
     def _forward_seconds(self, loads: _Loads) -> float:
         """One forward pass over the whole batch: ranks meet only at its end."""
         whole = _Loads(*(part.sum(axis=0, keepdims=True) for part in (loads.tokens, loads.pairs, loads.micro_batches)))
-        return self._slowest(whole, 1.0, self.logprob_mfu or self.mfu)
+        return self._slowest(whole, self._forward_pass)
 
     def _update_seconds(self, loads: _Loads) -> float:
         """Every mini-batch waits for its slowest rank, then steps the optimizer."""
-        passes = self._slowest(loads, self._training_flop_factor, self.mfu)
+        passes = self._slowest(loads, self._training_pass)
         return self.epochs * (passes + len(loads.tokens) * self.optimizer_seconds())
 
-    def _slowest(self, loads: _Loads, flop_factor: float, utilisation: float) -> float:
+    def _slowest(self, loads: _Loads, kind: _Pass) -> float:
         """Sum over mini-batches of the seconds of the slowest rank."""
-        flops = self.architecture.token_flops() * loads.tokens + self.architecture.pair_flops() * loads.pairs
-        rate = self.gpus_per_rank * self.device.bf16_flops * utilisation
-        seconds = flop_factor * flops / rate + self.seconds_per_micro_batch * loads.micro_batches
+        tokens = self.architecture.token_flops() * loads.tokens / kind.mfu
+        pairs = self.architecture.pair_flops() * loads.pairs / kind.attention_mfu
+        peak = self.gpus_per_rank * self.device.bf16_flops
+        seconds = kind.flop_factor * (tokens + pairs) / peak + kind.seconds_per_micro_batch * loads.micro_batches
         return float(seconds.max(axis=1).sum())
 
     def _loads(self, lengths: NDArray[np.int64], mini_batches: int) -> _Loads:

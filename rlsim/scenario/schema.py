@@ -16,6 +16,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.scenario.discipline import Discipline
 from rlsim.scenario.pools import Pool, pool_errors
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
+from rlsim.scenario.trainer import Trainer
 
 __all__ = ["Scenario", "Section"]
 
@@ -136,37 +137,6 @@ class Rollout(Section):
             yield ParameterError("max_model_len", longest, f"{bound} (max_num_batched_tokens must hold a whole prompt)")
         if self.kv_blocks is not None and longest is not None and self.kv_blocks * self.block_size < longest:
             yield ParameterError("kv_blocks", self.kv_blocks, f"enough for max_model_len ({longest} tokens)")
-
-
-class Trainer(Section):
-    """The GPUs that run log-probability passes and optimizer updates."""
-
-    gpus: Count = Field(description="GPUs that train")
-    tensor_parallel: Count = Field(default=1, description="Ranks that split each layer")
-    pipeline_parallel: Count = Field(default=1, description="Stages that split the layers")
-    context_parallel: Count = Field(default=1, description="Ranks that split each sequence")
-    updates_per_step: Count = Field(default=1, description="Optimizer updates (mini-batches) in a step")
-    epochs: Count = Field(default=1, description="Passes over the batch of a step")
-    mfu: Fraction = Field(description="Model FLOP utilisation of forward and backward")
-    logprob_mfu: Fraction | None = Field(default=None, description="Of log-probability passes; None: as mfu")
-    packing: Literal["packed", "padded"] = Field(default="packed", description="How sequences fill a micro-batch")
-    micro_batch_tokens: Count = Field(default=16384, description="Tokens of a micro-batch on one data-parallel rank")
-    activation_recompute: bool = Field(default=False, description="Recompute activations in the backward pass")
-    balance: Literal["none", "lpt"] = Field(default="none", description="How samples are spread over ranks")
-    old_log_prob: bool = Field(default=True, description="Recompute the log-probabilities of the behaviour model")
-    reference: bool = Field(default=False, description="Run a reference model")
-    critic: bool = Field(default=False, description="Train a critic")
-    fixed_seconds_per_step: Seconds = Field(default=0.0, description="Overhead of a step")
-    seconds_per_update: Seconds = Field(default=0.0, description="Overhead of an optimizer update")
-    seconds_per_micro_batch: Seconds = Field(default=0.0, description="Overhead of a micro-batch")
-    optimizer_offload: bool = Field(default=False, description="Keep the optimizer state in host memory")
-
-    def contradictions(self) -> Iterator[ParameterError]:
-        """A split that does not divide the GPUs."""
-        ranks = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
-        if self.gpus % ranks:
-            split = "tensor_parallel * pipeline_parallel * context_parallel"
-            yield ParameterError("gpus", self.gpus, f"a multiple of {ranks} ({split})")
 
 
 class Acceptance(Section):

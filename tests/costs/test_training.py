@@ -114,6 +114,31 @@ def test_a_log_prob_pass_is_a_third_of_forward_and_backward() -> None:
     assert dict(faster.phases(batch))["old_log_prob"] == pytest.approx(compute(EIGHT, batch) / 6)
 
 
+def test_attention_may_reach_another_share_of_the_peak_in_every_pass() -> None:
+    tokens, pairs = 1000, 1000 * 1001 / 2
+    seconds = (LLAMA.token_flops() * tokens / 0.4 + LLAMA.pair_flops() * pairs / 0.1) / 989e12
+    slow = replace(ONE_GPU, attention_mfu=0.1, old_log_prob=True)
+    assert compute(slow, [(100, 900)]) == pytest.approx(3 * seconds)
+    assert dict(slow.phases([(100, 900)]))["old_log_prob"] == pytest.approx(seconds)
+    same = replace(ONE_GPU, attention_mfu=0.4)
+    assert compute(same, [(100, 900)]) == pytest.approx(compute(ONE_GPU, [(100, 900)]))
+
+
+def test_a_micro_batch_of_log_probabilities_may_have_an_overhead_of_its_own() -> None:
+    batch = [(0, 1000)] * 8
+    plain = replace(ONE_GPU, micro_batch_tokens=1000, seconds_per_micro_batch=0.5, old_log_prob=True)
+    own = replace(plain, logprob_seconds_per_micro_batch=0.125)
+    before, after = dict(plain.phases(batch)), dict(own.phases(batch))
+    assert before["old_log_prob"] - after["old_log_prob"] == pytest.approx(8 * 0.375)
+    assert before["update_actor"] == after["update_actor"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("attention_mfu", 0.0), ("logprob_seconds_per_micro_batch", -1.0)])
+def test_measured_shares_and_overheads_are_checked(name: str, value: float) -> None:
+    with pytest.raises(ParameterError, match=rf"^trainer\.{name}: "):
+        replace(ONE_GPU, **{name: value})
+
+
 def test_each_update_and_each_micro_batch_pays_its_overhead() -> None:
     batch = [(0, 1000)] * 64
     plain = replace(EIGHT, mini_batches=4, epochs=2, micro_batch_tokens=1000, old_log_prob=False)

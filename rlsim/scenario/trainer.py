@@ -1,0 +1,65 @@
+"""The section ``trainer``: how a batch is cut over the GPUs that train, and how fast they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from rlsim.core.errors import ParameterError
+from rlsim.scenario.section import Count, Fraction, Name, Seconds, Section
+
+MEASURED_TRAINER = (
+    "mfu",
+    "logprob_mfu",
+    "attention_mfu",
+    "seconds_per_update",
+    "seconds_per_micro_batch",
+    "logprob_seconds_per_micro_batch",
+)
+"""Keys of the trainer that a profile gives."""
+
+
+class Trainer(Section):
+    """The GPUs that run log-probability passes and optimizer updates."""
+
+    gpus: Count = Field(description="GPUs that train")
+    tensor_parallel: Count = Field(default=1, description="Ranks that split each layer")
+    pipeline_parallel: Count = Field(default=1, description="Stages that split the layers")
+    context_parallel: Count = Field(default=1, description="Ranks that split each sequence")
+    updates_per_step: Count = Field(default=1, description="Optimizer updates (mini-batches) in a step")
+    epochs: Count = Field(default=1, description="Passes over the batch of a step")
+    mfu: Fraction | None = Field(
+        default=None, description="Model FLOP utilisation of forward and backward; needed without a profile"
+    )
+    logprob_mfu: Fraction | None = Field(default=None, description="Of log-probability passes; None: as mfu")
+    attention_mfu: Fraction | None = Field(default=None, description="Of attention in all passes; None: as the pass")
+    profile: Name | None = Field(default=None, description="Profile of a measured trainer; replaces mfu and overheads")
+    packing: Literal["packed", "padded"] = Field(default="packed", description="How sequences fill a micro-batch")
+    micro_batch_tokens: Count = Field(default=16384, description="Tokens of a micro-batch on one data-parallel rank")
+    activation_recompute: bool = Field(default=False, description="Recompute activations in the backward pass")
+    balance: Literal["none", "lpt"] = Field(default="none", description="How samples are spread over ranks")
+    old_log_prob: bool = Field(default=True, description="Recompute the log-probabilities of the behaviour model")
+    reference: bool = Field(default=False, description="Run a reference model")
+    critic: bool = Field(default=False, description="Train a critic")
+    fixed_seconds_per_step: Seconds = Field(default=0.0, description="Overhead of a step")
+    seconds_per_update: Seconds = Field(default=0.0, description="Overhead of an optimizer update")
+    seconds_per_micro_batch: Seconds = Field(default=0.0, description="Overhead of a micro-batch")
+    logprob_seconds_per_micro_batch: Seconds | None = Field(
+        default=None, description="The same in log-probability passes; None: as seconds_per_micro_batch"
+    )
+    optimizer_offload: bool = Field(default=False, description="Keep the optimizer state in host memory")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A split that does not divide the GPUs; speeds from nowhere, or from a profile and from the file."""
+        ranks = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+        if self.gpus % ranks:
+            split = "tensor_parallel * pipeline_parallel * context_parallel"
+            yield ParameterError("gpus", self.gpus, f"a multiple of {ranks} ({split})")
+        if self.profile is None and self.mfu is None:
+            yield ParameterError("mfu", None, "a number, above 0 and at most 1, or trainer.profile")
+        if self.profile is not None:
+            for name in MEASURED_TRAINER:
+                if getattr(self, name):
+                    yield ParameterError(name, getattr(self, name), "no such key with trainer.profile, which gives it")
