@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.timelines import Gauge, RecordedRun, Timeline
-from rlsim.costs.profile import HoldOutError
+from rlsim.costs.evidence import HoldOutError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

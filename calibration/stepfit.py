@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlsim.core.errors import ParameterError
-from rlsim.costs.profile import HoldOutError
+from rlsim.costs.evidence import HoldOutError
 from rlsim.costs.provenance import Provenance
 from rlsim.costs.steplaw import StepLaw, interpolate
 

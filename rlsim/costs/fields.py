@@ -115,6 +115,27 @@ class Fields:
             raise self.fault(key, "an object")
         return Fields(value, f"{self.origin}: {key}", self.path)
 
+    def children(self, key: str) -> dict[str, Fields]:
+        """The mappings in the mapping at ``key``, by name; none where the key is missing."""
+        if key not in self.tree:
+            return {}
+        outer = self.child(key)
+        return {name: outer.child(name) for name in outer.tree}
+
+    def texts(self, key: str) -> dict[str, str]:
+        """The strings in the mapping at ``key``, by name; none where the key is missing."""
+        outer = self.child(key) if key in self.tree else None
+        return {name: outer.text(name) for name in outer.tree} if outer else {}
+
+    def numbers_by_name(self, key: str) -> dict[str, float]:
+        """The finite numbers >= 0 in the mapping at ``key``, by name; none where the key is missing."""
+        outer = self.child(key) if key in self.tree else None
+        return {name: outer.number(name) for name in outer.tree} if outer else {}
+
+    def optional_number(self, key: str) -> float | None:
+        """A finite number >= 0; ``None`` where the key is missing or null."""
+        return None if self.tree.get(key) is None else self.number(key)
+
 
 def _is_finite_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,6 +1,9 @@
-"""Profiles: calibrated step laws on disk, with where they came from and how far they are off.
+"""Profiles: calibrated costs on disk, with where they came from and how far they are off.
 
-A profile is one JSON object, ``schema_version`` 1. Shipped ones lie in the folder ``calibration/catalog``.
+A profile is one JSON object, ``schema_version`` 2: who it is of (``model``, ``device``, parallelism, engine), two knobs
+for what a framework adds (``scale``, ``offset_seconds``) and sections, each optional and with its own evidence:
+``step`` (the law of an engine step), ``training``, ``transport`` by path, ``engine_times``. Shipped ones lie in the
+folder ``calibration/catalog``.
 """
 
 from __future__ import annotations
@@ -11,35 +14,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.costs.fields import Fields, read_json_object
-from rlsim.costs.provenance import KINDS, Kind, Provenance
+from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError
+from rlsim.costs.fields import Fields, non_negative, positive, read_json_object
+from rlsim.costs.provenance import Provenance
+from rlsim.costs.sections import StepFit, TrainingFit, TransportPath, read_engine_times
 from rlsim.costs.steplaw import StepLaw
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LIMIT_BYTES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class HoldOutError:
-    """Absolute relative errors of the law on points it was not fitted to."""
-
-    median: float
-    p95: float
-    worst: float
-    where: str
-    """The point of the worst error."""
-    points: int = 0
-
-    def __str__(self) -> str:
-        return f"median {self.median:.1%}, p95 {self.p95:.1%}, worst {self.worst:.1%} at {self.where}"
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
-    """A step law of one model on one GPU type, sharding and engine."""
+    """Calibrated costs of one model on one GPU type, sharding and engine."""
 
     name: str
     model: str
@@ -48,19 +38,59 @@ class Profile:
     expert_parallel: int
     engine: str
     engine_version: str
-    law: StepLaw
-    hold_out: HoldOutError
-    hold_out_by_kind: Mapping[str, HoldOutError] = field(default_factory=dict)
-    """Keys ``decode``, ``prefill``, ``mixed``, where there are such points."""
+    step: StepFit | None = None
+    training: TrainingFit | None = None
+    transport: Mapping[str, TransportPath] = field(default_factory=dict)
+    """By path (``shared-memory``, ``gloo-broadcast``, ``filesystem`` ...)."""
+    engine_times: Mapping[str, Coefficient] = field(default_factory=dict)
+    """Times of an engine besides its steps; see :data:`rlsim.costs.sections.ENGINE_TIMES`."""
+    scale: float = 1.0
+    offset_seconds: float = 0.0
+    """What a framework adds to every engine step: ``scale * fitted step + offset_seconds``. A scenario's
+    ``rollout.step_time`` is applied after it (:meth:`StepLaw.calibrated`): scales multiply, and the scenario's scale
+    also stretches this offset."""
     kv_capacity_tokens: int | None = None
     """Of one replica at 0.9 of the GPU memory, where it is known."""
     weight_bytes: float | None = None
     notes: str = ""
 
+    def __post_init__(self) -> None:
+        positive("scale", self.scale)
+        non_negative("offset_seconds", self.offset_seconds)
+
+    @property
+    def law(self) -> StepLaw:
+        """The law of an engine step with the profile's own overheads. Raises ``ParameterError`` without one."""
+        return self._step.law.calibrated(self.scale, self.offset_seconds)
+
+    @property
+    def hold_out(self) -> HoldOutError:
+        """Errors of the law as fitted. Raises ``ParameterError`` without a law."""
+        return self._step.evidence.hold_out
+
+    @property
+    def hold_out_by_kind(self) -> Mapping[str, HoldOutError]:
+        """The same for ``decode``, ``prefill`` and ``mixed``, where there are such points."""
+        return self._step.evidence.hold_out_by_kind
+
+    @property
+    def evidences(self) -> dict[str, Evidence]:
+        """Of every section, by the section's name."""
+        sections = {"step": self.step, "training": self.training}
+        found = {name: section.evidence for name, section in sections.items() if section is not None}
+        return found | {f"transport.{name}": path.evidence for name, path in self.transport.items()}
+
     @property
     def provenance(self) -> Provenance:
-        """Where the coefficients came from."""
-        return self.law.provenance
+        """Where the law of an engine step came from."""
+        return self._step.evidence.provenance
+
+    @property
+    def _step(self) -> StepFit:
+        if self.step is None:
+            allowed = "a profile with a step section (rlsim calibrate vllm, rlsim calibrate tables)"
+            raise ParameterError("rollout.step_time.profile", self.name, allowed)
+        return self.step
 
     def mismatches(self, model: str, device: str, tensor_parallel: int, expert_parallel: int = 1) -> list[str]:
         """What of this profile differs from what it is asked to stand for, one phrase each."""
@@ -75,20 +105,19 @@ class Profile:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON object."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
         return {
             "schema_version": SCHEMA_VERSION,
-            **plain,
-            "provenance": asdict(self.provenance),
-            "hold_out": asdict(self.hold_out),
-            "hold_out_by_kind": {kind: asdict(error) for kind, error in self.hold_out_by_kind.items()},
-            "law": self.law.as_dict(),
+            **{name: getattr(self, name) for name in _PLAIN},
+            "step": None if self.step is None else self.step.as_dict(),
+            "training": None if self.training is None else asdict(self.training),
+            "transport": {name: asdict(path) for name, path in self.transport.items()},
+            "engine_times": {name: asdict(time) for name, time in self.engine_times.items()},
         }
 
     def write(self, file: Path) -> None:
         """Write the JSON object; a reader sees the old file or the whole new one."""
         part = file.with_name(f".{file.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
+        part.write_text(_json_lines(self.as_dict()) + "\n", encoding="utf-8")
         part.replace(file)
 
 
@@ -100,6 +129,8 @@ _PLAIN = (
     "expert_parallel",
     "engine",
     "engine_version",
+    "scale",
+    "offset_seconds",
     "kv_capacity_tokens",
     "weight_bytes",
     "notes",
@@ -108,7 +139,7 @@ _PLAIN = (
 
 def list_profiles() -> list[str]:
     """Names of the shipped profiles, sorted."""
-    return sorted(entry.name[:-5] for entry in _catalog().iterdir() if entry.name.endswith(".json"))
+    return sorted(entry.name[:-5] for entry in catalog_folder().iterdir() if entry.name.endswith(".json"))
 
 
 def load_profile(name_or_path: str | Path, path: str = "rollout.step_time.profile") -> Profile:
@@ -123,17 +154,18 @@ def load_profile(name_or_path: str | Path, path: str = "rollout.step_time.profil
         return _read(Path(text), path)
     if text not in list_profiles():
         raise unknown(path, text, list_profiles())
-    return _read(_catalog() / f"{text}.json", path)
+    return _read(catalog_folder() / f"{text}.json", path)
 
 
-def _catalog() -> Path:
+def catalog_folder() -> Path:
+    """Where the shipped profiles lie."""
     return Path(str(files("calibration") / "catalog"))
 
 
 def _read(file: Path, path: str) -> Profile:
     top = Fields(read_json_object(file, LIMIT_BYTES, path), str(file), path)
     if top.integer("schema_version") != SCHEMA_VERSION:
-        raise top.fault("schema_version", str(SCHEMA_VERSION))
+        raise top.fault("schema_version", f"{SCHEMA_VERSION} (make the profile again with rlsim calibrate)")
     try:
         return _profile(top)
     except ParameterError as error:
@@ -143,7 +175,6 @@ def _read(file: Path, path: str) -> Profile:
 
 
 def _profile(top: Fields) -> Profile:
-    by_kind = top.child("hold_out_by_kind") if "hold_out_by_kind" in top.tree else None
     return Profile(
         name=top.text("name"),
         model=top.text("model"),
@@ -152,35 +183,22 @@ def _profile(top: Fields) -> Profile:
         expert_parallel=top.integer("expert_parallel", default=1),
         engine=top.text("engine"),
         engine_version=top.text("engine_version"),
-        law=StepLaw.from_fields(top.child("law"), _provenance(top.child("provenance"))),
-        hold_out=_hold_out(top.child("hold_out")),
-        hold_out_by_kind={kind: _hold_out(by_kind.child(kind)) for kind in by_kind.tree} if by_kind else {},
-        kv_capacity_tokens=_optional(top, "kv_capacity_tokens", Fields.integer),
-        weight_bytes=_optional(top, "weight_bytes", Fields.number),
+        step=StepFit.from_fields(top.child("step")) if top.tree.get("step") else None,
+        training=TrainingFit.from_fields(top.child("training")) if top.tree.get("training") else None,
+        transport={name: TransportPath.from_fields(given) for name, given in top.children("transport").items()},
+        engine_times=read_engine_times(top),
+        scale=top.number("scale", default=1.0),
+        offset_seconds=top.number("offset_seconds", default=0.0),
+        kv_capacity_tokens=None if top.tree.get("kv_capacity_tokens") is None else top.integer("kv_capacity_tokens"),
+        weight_bytes=top.optional_number("weight_bytes"),
         notes=top.text("notes", default=""),
     )
 
 
-def _optional(top: Fields, key: str, read: Any) -> Any:
-    return None if top.tree.get(key) is None else read(top, key)
-
-
-def _provenance(given: Fields) -> Provenance:
-    if given.text("kind") not in KINDS:
-        raise given.fault("kind", ", ".join(KINDS))
-    return Provenance(
-        kind=cast(Kind, given.text("kind")),
-        source=given.text("source"),
-        date=given.text("date", default=""),
-        licence=given.text("licence", default=""),
-    )
-
-
-def _hold_out(given: Fields) -> HoldOutError:
-    return HoldOutError(
-        median=given.number("median"),
-        p95=given.number("p95"),
-        worst=given.number("worst"),
-        where=given.text("where"),
-        points=given.integer("points", least=0, default=0),
-    )
+def _json_lines(value: Any, indent: str = "") -> str:
+    """JSON with an object's keys on lines of their own and lists of numbers on one."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, allow_nan=False)
+    inner = indent + " "
+    lines = [f"{inner}{json.dumps(key)}: {_json_lines(item, inner)}" for key, item in value.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

@@ -318,7 +318,7 @@ def test_a_truncated_profile_is_refused_at_the_key_that_names_it(tmp_path: Path,
     data = (tmp_path / "own.json").read_bytes()
     (tmp_path / "own.json").write_bytes(data[: int(len(data) * share)])
     (fault,) = faults_of(written(tmp_path, (PROFILE, "own.json")))
-    assert ":11: rollout.step_time.profile: found '" in fault
+    assert ":11: rollout.step_time.profile: found " in fault
     assert fault.endswith("allowed: a JSON object")
 
 

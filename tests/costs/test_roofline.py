@@ -68,7 +68,7 @@ def test_decode_on_a100_is_estimated_within_a_stated_bound(name: str) -> None:
     [
         ("llama-3.1-8b_h100-sxm_tp1", 1, 0.15),
         ("qwen3-32b_h100-sxm_tp2", 2, 0.15),
-        ("qwen3-30b-a3b_h100-sxm_tp2", 2, 0.30),
+        ("qwen3-30b-a3b_h100-sxm_tp2_ep2", 2, 0.30),
     ],
 )
 def test_decode_on_h100_is_near_the_silicon_tables(profile: str, tensor_parallel: int, bound: float) -> None:

@@ -1,0 +1,169 @@
+"""The sections of a profile: the engine step, the training step, the paths of the weights, each with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from rlsim.core.errors import ParameterError
+from rlsim.costs.evidence import Coefficient, Evidence
+from rlsim.costs.fields import Fields
+from rlsim.costs.steplaw import StepLaw
+
+POINT_COLUMNS = ("decodes", "kv_tokens", "chunks", "prefill_tokens", "pairs", "seconds")
+"""Columns of held-out points: the arguments of :meth:`StepLaw.mixed_seconds`, then the measured seconds."""
+
+COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "pair_seconds")
+"""The fitted numbers of a law; each but the last has one value a knot."""
+
+
+@dataclass(frozen=True, slots=True)
+class LawIntervals:
+    """Confidence intervals of a law's coefficients, in the law's units and at its knots."""
+
+    level: float
+    method: str
+    """How they were found (``bootstrap over the samples, 200 times``)."""
+    low: Mapping[str, tuple[float, ...]]
+    """By coefficient (:data:`COEFFICIENTS`), one value a knot."""
+    high: Mapping[str, tuple[float, ...]]
+
+    @classmethod
+    def from_fields(cls, given: Fields) -> LawIntervals:
+        """Read the JSON object; faults name the key."""
+        low, high = given.child("low"), given.child("high")
+        return cls(
+            level=given.number("level"),
+            method=given.text("method"),
+            low={name: low.numbers(name) for name in low.tree},
+            high={name: high.numbers(name) for name in high.tree},
+        )
+
+    def check(self, law: StepLaw) -> None:
+        """Raise ``ParameterError`` unless every interval has one low and one high a knot of ``law``."""
+        for name in sorted({*self.low, *self.high}):
+            values = getattr(law, name, None) if name in COEFFICIENTS else None
+            if values is None:
+                raise ParameterError("intervals", name, f"coefficients of the law: {', '.join(COEFFICIENTS)}")
+            expected = len(values) if isinstance(values, tuple) else 1
+            sizes = (len(self.low.get(name, ())), len(self.high.get(name, ())))
+            if sizes != (expected, expected):
+                raise ParameterError(f"intervals.{name}", sizes, f"{expected} values in low and in high")
+
+
+@dataclass(frozen=True, slots=True)
+class StepFit:
+    """A law of the engine step as it was fitted, without any framework overhead added afterwards."""
+
+    law: StepLaw
+    evidence: Evidence
+    intervals: LawIntervals | None = None
+    """``None`` where there is no noise to infer them from (tables)."""
+    held_out_points: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Points that were not fitted, by column (:data:`POINT_COLUMNS`): all of them, or an even choice."""
+
+    def __post_init__(self) -> None:
+        if (self.law.scale, self.law.offset_seconds) != (1.0, 0.0):
+            found = f"scale {self.law.scale}, offset {self.law.offset_seconds} s"
+            raise ParameterError("step.law", found, "a law as fitted: overheads are knobs of the whole profile")
+        if self.intervals is not None:
+            self.intervals.check(self.law)
+        lengths = {name: len(values) for name, values in self.held_out_points.items()}
+        if self.held_out_points and (set(lengths) != set(POINT_COLUMNS) or len(set(lengths.values())) > 1):
+            raise ParameterError("step.held_out_points", lengths, f"equally long {', '.join(POINT_COLUMNS)}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        law = self.law.as_dict()
+        del law["scale"], law["offset_seconds"]
+        return {
+            "law": law,
+            "intervals": None if self.intervals is None else asdict(self.intervals),
+            "evidence": asdict(self.evidence),
+            "held_out_points": dict(self.held_out_points),
+        }
+
+    @classmethod
+    def from_fields(cls, given: Fields) -> StepFit:
+        """Read what :meth:`as_dict` wrote; faults name the key."""
+        law, evidence = given.child("law"), Evidence.from_fields(given.child("evidence"))
+        for knob in ("scale", "offset_seconds"):
+            if knob in law.tree:
+                raise law.fault(knob, "no such key here: it is one of the whole profile")
+        points = given.child("held_out_points") if given.tree.get("held_out_points") else None
+        return cls(
+            law=StepLaw.from_fields(law, evidence.provenance),
+            evidence=evidence,
+            intervals=LawIntervals.from_fields(given.child("intervals")) if given.tree.get("intervals") else None,
+            held_out_points={name: points.numbers(name) for name in points.tree} if points else {},
+        )
+
+    def dated(self, date: str) -> StepFit:
+        """The same fit with another date in its provenance."""
+        provenance = replace(self.evidence.provenance, date=date)
+        return replace(
+            self, law=replace(self.law, provenance=provenance), evidence=replace(self.evidence, provenance=provenance)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFit:
+    """Coefficients of the training step, by names that end in what they are (``forward_seconds_per_token``)."""
+
+    coefficients: Mapping[str, Coefficient]
+    evidence: Evidence
+    parallel: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of the groups it was measured with (``data_parallel``, ``tensor_parallel`` ...)."""
+
+    @classmethod
+    def from_fields(cls, given: Fields) -> TrainingFit:
+        """Read the JSON object; faults name the key."""
+        parallel = given.child("parallel") if "parallel" in given.tree else None
+        return cls(
+            coefficients={name: Coefficient.from_fields(f) for name, f in given.children("coefficients").items()},
+            evidence=Evidence.from_fields(given.child("evidence")),
+            parallel={name: parallel.integer(name) for name in parallel.tree} if parallel else {},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransportPath:
+    """Weights over one path: seconds = ``fixed_seconds`` + bytes / ``bytes_per_second``."""
+
+    fixed_seconds: Coefficient
+    bytes_per_second: Coefficient
+    ranks: int
+    """Processes that take part, the sender included."""
+    evidence: Evidence
+
+    @classmethod
+    def from_fields(cls, given: Fields) -> TransportPath:
+        """Read the JSON object; faults name the key."""
+        return cls(
+            fixed_seconds=Coefficient.from_fields(given.child("fixed_seconds")),
+            bytes_per_second=Coefficient.from_fields(given.child("bytes_per_second")),
+            ranks=given.integer("ranks"),
+            evidence=Evidence.from_fields(given.child("evidence")),
+        )
+
+
+ENGINE_TIMES = (
+    "startup_seconds",
+    "sleep_seconds",
+    "wake_seconds",
+    "weight_update_seconds",
+    "preemption_seconds",
+    "prefix_hit_seconds",
+)
+"""Times of an engine besides its steps: a start; to sleep and to wake (level 1); weights from a path that is there
+already; what one preemption and one request with its prompt cached cost besides the steps that they add."""
+
+
+def read_engine_times(top: Fields) -> dict[str, Coefficient]:
+    """The mapping at ``engine_times``; refuses other names than :data:`ENGINE_TIMES`."""
+    found = top.children("engine_times")
+    for name in found:
+        if name not in ENGINE_TIMES:
+            raise top.fault("engine_times", f"{', '.join(ENGINE_TIMES)} (found {name!r})")
+    return {name: Coefficient.from_fields(given) for name, given in found.items()}
