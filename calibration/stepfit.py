@@ -76,7 +76,7 @@ def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: K
 
 def hold_out_error(law: StepLaw, samples: Sequence[StepSample]) -> HoldOutError:
     """Errors of the law on ``samples``, which must not be those it was fitted to."""
-    errors = np.array([abs(_predicted(law, sample) / sample.seconds - 1.0) for sample in samples])
+    errors = np.array([abs(predicted_seconds(law, sample) / sample.seconds - 1.0) for sample in samples])
     worst = int(errors.argmax())
     return HoldOutError(
         median=round(float(np.median(errors)), 5),
@@ -93,7 +93,8 @@ def hold_out_by_kind(law: StepLaw, samples: Sequence[StepSample]) -> dict[str, H
     return {kind: hold_out_error(law, [s for s in samples if s.kind == kind]) for kind in kinds}
 
 
-def _predicted(law: StepLaw, sample: StepSample) -> float:
+def predicted_seconds(law: StepLaw, sample: StepSample) -> float:
+    """What the law says of a timed step."""
     return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
 
 

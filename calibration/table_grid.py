@@ -43,6 +43,10 @@ class StepTables(Protocol):
         """A step of ``ctx_tokens`` tokens of prompts of ``isl`` tokens beside ``gen_tokens`` decodes."""
         ...
 
+    def decode_step_per_op(self, gen_tokens: int, isl: int, osl: int) -> list[tuple[str, float, float, str]]:
+        """Name, latency, energy and label of each operation of :meth:`decode_step_latency`."""
+        ...
+
 
 class GridPoint(NamedTuple):
     """A step of the grid."""
@@ -85,6 +89,11 @@ def _mixed_grid(tables: StepTables, capacity: int) -> Iterator[GridPoint]:
                 if tokens <= MAX_PREFILL_TOKENS and batch * prompt + tokens <= capacity:
                     held_out = _is_third(batch, BATCHES) or _is_third(chunks, PROMPTS_IN_STEP)
                     yield GridPoint(_mixed(tables, prompt, batch, chunks), held_out)
+
+
+def fitted_of(values: tuple[int, ...]) -> tuple[int, ...]:
+    """``values`` without every third one."""
+    return tuple(value for value in values if not _is_third(value, values))
 
 
 def _is_third(value: int, values: tuple[int, ...]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_policies
+from rlsim import cli_policies, cli_profile
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -27,6 +27,9 @@ calibrate_app = typer.Typer(help="Fit cost models to real runs.", no_args_is_hel
 app.add_typer(conformance_app, name="conformance")
 app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(cli_policies.app, name="policies")
+app.add_typer(cli_profile.app, name="profile")
+calibrate_app.command("tables")(cli_profile.calibrate_tables)
+calibrate_app.command("catalog")(cli_profile.calibrate_catalog)
 app.command()(cli_policies.import_config)
 app.command()(cli_policies.export_config)
 
