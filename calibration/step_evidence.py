@@ -10,7 +10,7 @@ from rlsim.costs.evidence import Evidence, Sampled
 from rlsim.costs.sections import POINT_COLUMNS, LawIntervals, StepFit
 from rlsim.costs.steplaw import StepLaw
 
-STORED_POINTS = 240
+STORED_POINTS = 180
 """Held-out points kept in a profile at most, an even choice of each kind."""
 
 
@@ -46,14 +46,20 @@ def point_columns(samples: Sequence[StepSample], limit: int = STORED_POINTS) -> 
     """Points by column, at most ``limit``: an even choice of each kind. Seconds keep six digits."""
     kinds = sorted({sample.kind for sample in samples})
     chosen = [sample for kind in kinds for sample in _evenly(_of_kind(samples, kind), limit // len(kinds))]
-    columns = {name: tuple(getattr(sample, name) for sample in chosen) for name in POINT_COLUMNS}
-    return columns | {"seconds": tuple(float(f"{value:.6g}") for value in columns["seconds"])}
+    return {name: tuple(_short(getattr(sample, name)) for sample in chosen) for name in POINT_COLUMNS}
 
 
 def samples_of(points: Mapping[str, Sequence[float]]) -> list[StepSample]:
     """The samples of :func:`point_columns`."""
     rows = zip(*(points[name] for name in POINT_COLUMNS), strict=True)
     return [StepSample(row[5], int(row[0]), int(row[1]), int(row[2]), int(row[3]), row[4]) for row in rows]
+
+
+def _short(value: float) -> float:
+    """Counts as they are, pairs as whole numbers where they are, seconds to six digits."""
+    if float(value).is_integer():
+        return int(value)
+    return float(f"{value:.6g}")
 
 
 def _of_kind(samples: Sequence[StepSample], kind: str) -> list[StepSample]:
@@ -69,7 +75,7 @@ def _sampled(fitted: list[StepSample], held_out: list[StepSample]) -> Sampled:
     values: dict[str, list[float]] = {}
     for sample in (*fitted, *held_out):
         for name, value in _quantities(sample).items():
-            values.setdefault(name, []).append(float(f"{value:.6g}"))
+            values.setdefault(name, []).append(_short(value))
     ranges = {name: (min(found), max(found)) for name, found in values.items()}
     return Sampled(len(fitted), len(held_out), ranges)
 

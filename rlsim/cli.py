@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_policies, cli_trainer
+from rlsim import cli_policies, cli_profile, cli_trainer
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -29,6 +29,9 @@ app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(cli_policies.app, name="policies")
 calibrate_app.command("torch")(cli_trainer.calibrate_torch)
 calibrate_app.command("transport")(cli_trainer.calibrate_transport)
+app.add_typer(cli_profile.app, name="profile")
+calibrate_app.command("tables")(cli_profile.calibrate_tables)
+calibrate_app.command("catalog")(cli_profile.calibrate_catalog)
 app.command()(cli_policies.import_config)
 app.command()(cli_policies.export_config)
 

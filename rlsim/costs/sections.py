@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlsim.core.errors import ParameterError
@@ -14,7 +14,7 @@ from rlsim.costs.steplaw import StepLaw
 POINT_COLUMNS = ("decodes", "kv_tokens", "chunks", "prefill_tokens", "pairs", "seconds")
 """Columns of held-out points: the arguments of :meth:`StepLaw.mixed_seconds`, then the measured seconds."""
 
-COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "pair_seconds")
+COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "prefill_seconds", "pair_seconds")
 """The fitted numbers of a law; each but the last has one value a knot."""
 
 
@@ -97,13 +97,6 @@ class StepFit:
             evidence=evidence,
             intervals=LawIntervals.from_fields(given.child("intervals")) if given.tree.get("intervals") else None,
             held_out_points={name: points.numbers(name) for name in points.tree} if points else {},
-        )
-
-    def dated(self, date: str) -> StepFit:
-        """The same fit with another date in its provenance."""
-        provenance = replace(self.evidence.provenance, date=date)
-        return replace(
-            self, law=replace(self.law, provenance=provenance), evidence=replace(self.evidence, provenance=provenance)
         )
 
 

@@ -1,0 +1,69 @@
+"""How far to trust a profile, in one word and its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlsim.costs.evidence import Evidence, HoldOutError
+from rlsim.costs.profile import Profile
+
+Level = Literal["good", "usable", "poor"]
+LEVELS: tuple[Level, ...] = ("good", "usable", "poor")
+
+GOOD = (0.03, 0.10)
+"""Median and 95th percentile of the hold-out error up to which a fit is good."""
+USABLE = (0.10, 0.30)
+"""The same of a fit that is usable; beyond it is poor."""
+FEWEST_POINTS = 10
+"""Held-out points of a kind below which a good figure may be luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to think of a profile, and why."""
+
+    level: Level
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.reason}"
+
+
+def verdict(profile: Profile) -> Verdict:
+    """The worst verdict over all sections and kinds; the reason is that kind's.
+
+    A fit is never asked to be better than the noise of what it was fitted to: errors up to the noise floor are good.
+    """
+    found = [
+        _of_kind(f"{section}: {kind}" if section != "step" else kind, error, evidence)
+        for section, evidence in profile.evidences.items()
+        for kind, error in (evidence.hold_out_by_kind or {"all": evidence.hold_out}).items()
+    ]
+    if not found:
+        return Verdict("poor", "it has no section that was fitted")
+    worst = max(found, key=lambda each: LEVELS.index(each.level))
+    if worst.level == "good":
+        return Verdict(
+            "good", f"every kind within {GOOD[0]:.0%} (median) and {GOOD[1]:.0%} (p95) of what it has not seen"
+        )
+    return worst
+
+
+def _of_kind(kind: str, error: HoldOutError, evidence: Evidence) -> Verdict:
+    floor = evidence.noise_floor.get(kind.rsplit(": ", 1)[-1], 0.0)
+    level = _level(error, floor)
+    reason = f"{kind} is off by {error.median:.1%} (median), {error.p95:.1%} (p95) at points not fitted"
+    noise = f"; repeats differ by {floor:.1%}" if floor else ""
+    if evidence.provenance.is_estimate and level == "good":
+        return Verdict("usable", f"{kind} is an estimate, not a measurement")
+    if error.points < FEWEST_POINTS and level == "good":
+        return Verdict("usable", f"{kind} has only {error.points} held-out points")
+    return Verdict(level, reason + noise)
+
+
+def _level(error: HoldOutError, floor: float) -> Level:
+    for level, (median, p95) in zip(LEVELS, (GOOD, USABLE), strict=False):
+        if error.median <= max(median, floor) and error.p95 <= max(p95, 3 * floor):
+            return level
+    return "poor"
