@@ -1,7 +1,7 @@
 """Fit a step law to timed steps, and say how far it is off on steps it has not seen.
 
 Every term of the law is linear in its knots, so one non-negative least squares on relative errors fits
-all of them together; dense and sequence terms are fitted as increments, which keeps them from decreasing.
+all of them together; dense, sequence and prefill terms are fitted as increments, which keeps them from decreasing.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Knots:
     tokens: tuple[int, ...] = tuple(2**n for n in range(15))
     sequences: tuple[int, ...] = (1, 16, 64, 256, 1024)
     decodes: tuple[int, ...] = tuple(2**n for n in range(11))
+    prefill_tokens: tuple[int, ...] = (1, 64, 256, 1024, 4096, 16384)
     weights: dict[str, float] = field(default_factory=lambda: {"decode": 3.0})
     """Weight of a kind's relative error in the fit; 1 where it is not named."""
 
@@ -102,6 +103,7 @@ def _within(knots: Knots, samples: Sequence[StepSample]) -> Knots:
         tokens=_reached(knots.tokens, [sample.decodes + sample.prefill_tokens for sample in samples]),
         sequences=_reached(knots.sequences, [sample.decodes + sample.chunks for sample in samples]),
         decodes=_reached(knots.decodes, [sample.decodes for sample in samples]),
+        prefill_tokens=_reached(knots.prefill_tokens, [sample.prefill_tokens for sample in samples]),
         weights=knots.weights,
     )
 
@@ -111,19 +113,21 @@ def _reached(knots: tuple[int, ...], values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _design(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
-    """One row a sample, one column an unknown: dense and sequence increments, KV knots, pairs.
+    """One row a sample, one column an unknown: dense and sequence increments, KV knots, prefill increments, pairs.
 
     A constant of the step belongs to the dense part, so the sequence part starts from zero.
     """
     decodes = np.array([sample.decodes for sample in samples])
-    tokens = decodes + np.array([sample.prefill_tokens for sample in samples])
+    prefilled = np.array([sample.prefill_tokens for sample in samples])
+    tokens = decodes + prefilled
     sequences = decodes + np.array([sample.chunks for sample in samples])
     kv_tokens = np.array([sample.kv_tokens for sample in samples], dtype=float)
     pairs = np.array([sample.pairs for sample in samples])
     dense = _hats(tokens, knots.tokens) @ _cumulative(knots.tokens)
     sequence = _hats(sequences, knots.sequences) @ _cumulative(knots.sequences)[:, 1:]
     kv = _hats(np.minimum(decodes, knots.decodes[-1]), knots.decodes) * kv_tokens[:, None]
-    return np.hstack([dense, sequence, kv, pairs[:, None]])
+    prefill = _hats(prefilled, knots.prefill_tokens) @ _cumulative(knots.prefill_tokens) * (prefilled > 0)[:, None]
+    return np.hstack([dense, sequence, kv, prefill, pairs[:, None]])
 
 
 def _hats(at: NDArray[np.int_], knots: tuple[int, ...]) -> NDArray[np.float64]:
@@ -136,8 +140,8 @@ def _cumulative(knots: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def _law(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepLaw:
-    ends = np.cumsum([len(knots.tokens), len(knots.sequences) - 1, len(knots.decodes)])
-    dense, sequence, kv, pair = np.split(solution, ends)
+    ends = np.cumsum([len(knots.tokens), len(knots.sequences) - 1, len(knots.decodes), len(knots.prefill_tokens)])
+    dense, sequence, kv, prefill, pair = np.split(solution, ends)
     return StepLaw(
         tokens=knots.tokens,
         dense_seconds=tuple(_rounded(np.cumsum(dense))),
@@ -146,6 +150,8 @@ def _law(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) ->
         decodes=knots.decodes,
         kv_seconds_per_token=tuple(_rounded(kv)),
         pair_seconds=_rounded(pair)[0],
+        prefill_tokens=knots.prefill_tokens,
+        prefill_seconds=tuple(_rounded(np.cumsum(prefill))),
         provenance=provenance,
     )
 

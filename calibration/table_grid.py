@@ -12,31 +12,18 @@ from typing import NamedTuple, Protocol
 from calibration.stepfit import StepSample
 from rlsim.core.steptime import attention_pairs
 
-BATCHES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+BATCHES = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64),
+    *(80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024),
+)
 CONTEXTS = (64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 65536)
 CHUNKS = (
-    16,
-    32,
-    64,
-    96,
-    128,
-    192,
-    256,
-    384,
-    512,
-    768,
-    1024,
-    1536,
-    2048,
-    3072,
-    4096,
-    6144,
-    8192,
-    12288,
-    16384,
+    *(16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024),
+    *(1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 14336, 16384),
 )
-CACHED = (0, 1024, 4096, 16384)
+CACHED = (0, 512, 1024, 2048, 4096, 8192, 16384)
 PROMPTS = (128, 512, 2048)
+BATCHES_BESIDE = (1, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 PROMPTS_IN_STEP = (1, 2, 4, 8, 16, 32)
 MAX_PREFILL_TOKENS = 16384
 
@@ -92,7 +79,7 @@ def _prefill_grid(tables: StepTables, capacity: int) -> Iterator[GridPoint]:
 
 def _mixed_grid(tables: StepTables, capacity: int) -> Iterator[GridPoint]:
     for prompt in PROMPTS:
-        for batch in BATCHES[4::2]:
+        for batch in BATCHES_BESIDE:
             for chunks in PROMPTS_IN_STEP:
                 tokens = chunks * prompt
                 if tokens <= MAX_PREFILL_TOKENS and batch * prompt + tokens <= capacity:

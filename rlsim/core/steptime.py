@@ -3,17 +3,19 @@
 A step runs ``B`` decodes whose contexts sum to ``kv`` tokens and some prefill chunks; a chunk of ``t``
 tokens after ``c`` cached ones attends over ``t*c + t*(t+1)/2`` (query, key) pairs::
 
-    step = dense[B + prefill tokens] + sequence[sequences] + kv[B] * kv tokens + pair * pairs
+    step = dense[B + prefill tokens] + sequence[sequences] + kv[B] * kv tokens + prefill[prefill tokens] + pair * pairs
 
 ``dense`` is the matrix work, read once whatever the mix (so it holds the weight read and, for a
 mixture of experts, the concave growth of experts touched); ``sequence`` the head and sampling; ``kv`` the
 decode attention, affine in the KV tokens at a fixed batch size, which is what makes the time of ``n``
-decode steps a closed form. All coefficients are integers: jumped and stepped runs agree to the last digit.
+decode steps a closed form; ``prefill`` what prefill attention takes beyond its pairs (a launch, a device that few
+tokens do not fill), once a step that has chunks. All coefficients are integers: jumped and stepped runs agree to the
+last digit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlsim.core.ticks import Ticks
 
@@ -30,6 +32,8 @@ class StepTime:
     """A KV token, by the number of decodes in the step."""
     pair_ps: int
     """A (query, key) pair of prefill attention."""
+    prefill_ps: list[int] = field(default_factory=list)
+    """By prefill tokens in the step, 0 at 0 and never decreasing; empty: nothing."""
 
     def decode(self, decodes: int, kv_tokens: int) -> Ticks:
         """A step of decodes only."""
@@ -42,6 +46,7 @@ class StepTime:
             + self.sequence_ps[decodes + chunks]
             + self.kv_ps[decodes] * kv_tokens
             + self.pair_ps * pairs
+            + (self.prefill_ps[prefill_tokens] if self.prefill_ps else 0)
         )
 
 

@@ -46,7 +46,7 @@ class Partition:
         """A measured law on the share: it cannot tell compute from reading, so rooflines of both say how much slower.
 
         Dense work is scaled by the ratio of the two rooflines at each of its knots, KV reads by the memory rate, pairs
-        by the compute rate; the terms by sequence are left as they are.
+        by the compute rate; the terms by sequence, and prefill's beyond its pairs (launches), are left as they are.
         """
         ratio = _dense(part, law.tokens) / _dense(whole, law.tokens)
         slower = np.maximum.accumulate(np.array(law.dense_seconds) * ratio)

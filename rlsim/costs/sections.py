@@ -14,7 +14,7 @@ from rlsim.costs.steplaw import StepLaw
 POINT_COLUMNS = ("decodes", "kv_tokens", "chunks", "prefill_tokens", "pairs", "seconds")
 """Columns of held-out points: the arguments of :meth:`StepLaw.mixed_seconds`, then the measured seconds."""
 
-COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "pair_seconds")
+COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "prefill_seconds", "pair_seconds")
 """The fitted numbers of a law; each but the last has one value a knot."""
 
 

@@ -1,9 +1,11 @@
 """The time of an engine step as a law in seconds, and its quantisation to the engine's integers.
 
 The law is the one :mod:`rlsim.core.steptime` documents: dense work by tokens, head and sampling by
-sequences, decode attention affine in the KV tokens at a fixed batch size, prefill attention by pairs::
+sequences, decode attention affine in the KV tokens at a fixed batch size, prefill attention by pairs beyond what it
+takes at least::
 
-    step = scale * (dense(tokens) + sequence(sequences) + kv(decodes) * kv tokens + pair * pairs) + offset
+    step = scale * (dense(tokens) + sequence(sequences) + kv(decodes) * kv tokens
+                    + prefill(prefill tokens) + pair * pairs) + offset
 
 Each function is piecewise linear between its knots and follows its last slope beyond them.
 """
@@ -44,6 +46,10 @@ class StepLaw:
     """A KV token, by decodes in the step; beyond the last knot it stays."""
     pair_seconds: float
     """A (query, key) pair of prefill attention."""
+    prefill_tokens: tuple[int, ...] = (1,)
+    prefill_seconds: tuple[float, ...] = (0.0,)
+    """By prefill tokens in the step, never decreasing: what prefill attention takes beyond its pairs (the launch, a
+    GPU that few tokens do not fill). A step without prefill has none of it."""
     scale: float = 1.0
     offset_seconds: float = 0.0
     """Host overhead of every step, not scaled."""
@@ -53,13 +59,16 @@ class StepLaw:
         _check_knots("tokens", self.tokens, "dense_seconds", self.dense_seconds)
         _check_knots("sequences", self.sequences, "sequence_seconds", self.sequence_seconds)
         _check_knots("decodes", self.decodes, "kv_seconds_per_token", self.kv_seconds_per_token)
+        _check_knots("prefill_tokens", self.prefill_tokens, "prefill_seconds", self.prefill_seconds)
         non_negative("dense_seconds", min(self.dense_seconds))
         non_negative("kv_seconds_per_token", min(self.kv_seconds_per_token))
+        non_negative("prefill_seconds", min(self.prefill_seconds))
         non_negative("pair_seconds", self.pair_seconds)
         positive("scale", self.scale)
         non_negative("offset_seconds", self.offset_seconds)
-        if any(later < earlier for earlier, later in pairwise(self.dense_seconds)):
-            raise ParameterError("dense_seconds", self.dense_seconds, "knots that never decrease")
+        for name in ("dense_seconds", "prefill_seconds"):
+            if any(later < earlier for earlier, later in pairwise(getattr(self, name))):
+                raise ParameterError(name, getattr(self, name), "knots that never decrease")
         self._check_no_step_is_negative()
 
     @classmethod
@@ -104,22 +113,25 @@ class StepLaw:
         dense = float(self._dense(np.array([decodes + prefill_tokens]))[0])
         sequence = float(self._sequence(np.array([decodes + chunks]))[0])
         kv = float(self._kv(np.array([decodes]))[0])
-        work = dense + sequence + kv * kv_tokens + self.pair_seconds * pairs
+        prefill = float(self._prefill(np.array([prefill_tokens]))[0])
+        work = dense + sequence + kv * kv_tokens + prefill + self.pair_seconds * pairs
         return self.scale * work + self.offset_seconds
 
     def quantise(self, max_num_batched_tokens: int, max_num_seqs: int) -> StepTime:
         """The law in whole picoseconds, tabulated from 0 up to both limits.
 
-        A step of the result differs from this law by at most half a picosecond per term: 2 + KV tokens
+        A step of the result differs from this law by at most half a picosecond per term: 3 + KV tokens
         + pairs halves.
         """
-        dense = self._dense(np.arange(max_num_batched_tokens + 1))
+        tokens = np.arange(max_num_batched_tokens + 1)
+        dense, prefill = self._dense(tokens), self._prefill(tokens)
         sequences = np.arange(max_num_seqs + 1)
         return StepTime(
             dense_ps=_picoseconds(dense * self.scale + self.offset_seconds),
             sequence_ps=_picoseconds(self._sequence(sequences) * self.scale),
             kv_ps=_picoseconds(self._kv(sequences) * self.scale),
             pair_ps=round(self.pair_seconds * self.scale * TICKS_PER_SECOND),
+            prefill_ps=_picoseconds(prefill * self.scale) if prefill.any() else [],
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -138,6 +150,8 @@ class StepLaw:
             decodes=fields.integers("decodes"),
             kv_seconds_per_token=fields.numbers("kv_seconds_per_token"),
             pair_seconds=fields.number("pair_seconds"),
+            prefill_tokens=fields.integers("prefill_tokens") if "prefill_tokens" in fields.tree else (1,),
+            prefill_seconds=fields.numbers("prefill_seconds") if "prefill_seconds" in fields.tree else (0.0,),
             scale=fields.number("scale", default=1.0),
             offset_seconds=fields.number("offset_seconds", default=0.0),
             provenance=provenance,
@@ -152,6 +166,9 @@ class StepLaw:
     def _kv(self, decodes: NDArray[np.int_]) -> NDArray[np.float64]:
         return np.interp(decodes, self.decodes, self.kv_seconds_per_token)
 
+    def _prefill(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
+        return np.where(tokens > 0, interpolate(tokens, self.prefill_tokens, self.prefill_seconds), 0.0)
+
     def _check_no_step_is_negative(self) -> None:
         """Tokens are never fewer than sequences, so one token a sequence is the worst case."""
         last = 2 * max(*self.tokens, *self.sequences)
@@ -161,7 +178,16 @@ class StepLaw:
             raise ParameterError("sequence_seconds", least, "a step whose time is never negative")
 
 
-KNOTS = ("tokens", "dense_seconds", "sequences", "sequence_seconds", "decodes", "kv_seconds_per_token")
+KNOTS = (
+    "tokens",
+    "dense_seconds",
+    "sequences",
+    "sequence_seconds",
+    "decodes",
+    "kv_seconds_per_token",
+    "prefill_tokens",
+    "prefill_seconds",
+)
 """The list-valued fields of a law."""
 
 SCALARS = ("pair_seconds", "scale", "offset_seconds")

@@ -24,6 +24,8 @@ LAW = StepLaw(
     decodes=(1, 128),
     kv_seconds_per_token=(5.5e-8, 4e-8),
     pair_seconds=7e-10,
+    prefill_tokens=(1, 512),
+    prefill_seconds=(1e-3, 2e-3),
     scale=1.1,
     offset_seconds=4e-4,
 )
@@ -43,7 +45,7 @@ def test_the_integer_table_is_within_half_a_picosecond_a_term(step: tuple[int, .
     pairs = chunks * attention_pairs(chunk, cached)
     ticks = TABLE.mixed(decodes, kv, chunks, prefill, pairs)
     seconds = LAW.mixed_seconds(decodes, kv, chunks, prefill, pairs)
-    assert abs(ticks - seconds * 1e12) <= 0.5 * (2 + kv + pairs) + 1e-9 * ticks
+    assert abs(ticks - seconds * 1e12) <= 0.5 * (3 + kv + pairs) + 1e-9 * ticks
 
 
 def test_the_integer_table_equals_the_law_where_coefficients_are_whole_picoseconds() -> None:
@@ -55,6 +57,15 @@ def test_the_integer_table_equals_the_law_where_coefficients_are_whole_picosecon
         )
 
 
+def test_a_step_without_prefill_pays_nothing_for_it_and_one_with_a_token_pays_the_launch() -> None:
+    bare = replace(LAW, prefill_tokens=(1,), prefill_seconds=(0.0,))
+    assert LAW.mixed_seconds(8, 8000, 0, 0, 0) == bare.mixed_seconds(8, 8000, 0, 0, 0)
+    assert TABLE.mixed(8, 8000, 0, 0, 0) == TABLE.decode(8, 8000)
+    launch = LAW.mixed_seconds(8, 8000, 1, 1, 1) - bare.mixed_seconds(8, 8000, 1, 1, 1)
+    assert launch == pytest.approx(LAW.scale * 1e-3)
+    assert bare.quantise(BUDGET, SEATS).prefill_ps == []
+
+
 def test_tables_reach_from_zero_to_both_limits() -> None:
     assert len(TABLE.dense_ps) == BUDGET + 1
     assert len(TABLE.sequence_ps) == len(TABLE.kv_ps) == SEATS + 1
@@ -63,7 +74,8 @@ def test_tables_reach_from_zero_to_both_limits() -> None:
 
 def test_dense_work_follows_its_last_slope_beyond_the_last_knot() -> None:
     slope = (2e-2 - 7e-3) / (1024 - 64)
-    expected = 1.1 * (2e-2 + slope * 1024) + 4e-4 + 1.1 * 7e-10 * 10
+    prefill = 2e-3 + 1e-3 / (512 - 1) * (2048 - 512)
+    expected = 1.1 * (2e-2 + slope * 1024 + prefill) + 4e-4 + 1.1 * 7e-10 * 10
     assert LAW.mixed_seconds(0, 0, 1, 2048, 10) == pytest.approx(expected)
 
 
@@ -106,6 +118,8 @@ def test_a_law_survives_its_json_form() -> None:
         ({"tokens": (64, 1, 1024)}, "tokens"),
         ({"tokens": (0, 64, 1024)}, "tokens"),
         ({"pair_seconds": float("inf")}, "pair_seconds"),
+        ({"prefill_seconds": (2e-3, 1e-3)}, "prefill_seconds"),
+        ({"prefill_tokens": (1,)}, "prefill_seconds"),
         ({"scale": 0.0}, "scale"),
         ({"offset_seconds": -1e-3}, "offset_seconds"),
         ({"sequence_seconds": (-1.0, -1.0)}, "sequence_seconds"),

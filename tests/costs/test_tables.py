@@ -25,6 +25,8 @@ TRUTH = StepLaw(
     decodes=(1, 64, 1024),
     kv_seconds_per_token=(5e-8, 4e-8, 3.5e-8),
     pair_seconds=7e-10,
+    prefill_tokens=(1, 1024),
+    prefill_seconds=(1e-3, 1.5e-3),
 )
 
 

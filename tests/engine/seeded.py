@@ -112,7 +112,8 @@ def _law(rng: random.Random, limits: EngineLimits) -> StepTime:
     knee = rng.choice((4, 16))
     dense = [5_000_000_000 + 41_234_567 * max(0, n - knee) + 7 * n for n in tokens]
     kv = [60_000 - 1_013 * n for n in seats]
-    return StepTime(dense, [20_000_011 * n for n in seats], kv, rng.choice((0, 1_009)))
+    prefill = [0, *(300_000_007 + 13 * n for n in tokens[1:])] if knee == 4 else []
+    return StepTime(dense, [20_000_011 * n for n in seats], kv, rng.choice((0, 1_009)), prefill)
 
 
 def _samples(
