@@ -83,7 +83,7 @@ class Campaign:
     design: Design
     store: SampleStore
     budget_seconds: float
-    tolerance: float = 0.03
+    tolerance: float = 0.05
     """Tight: no coefficient's 95 % interval moves the time of any step of the domain by more than this, and every
     point was seen undisturbed."""
     clock: Callable[[], float] = time.monotonic

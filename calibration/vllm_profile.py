@@ -66,7 +66,7 @@ class VllmRequest:
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
     threads: int = 1
-    tolerance: float = 0.03
+    tolerance: float = 0.05
     begun: float = field(default_factory=time.monotonic)
     """The budget runs from here."""
 

@@ -24,7 +24,7 @@ def calibrate_vllm(
     max_num_batched_tokens: Annotated[int | None, typer.Option(help="Tokens a step; default by device.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Tokens a sequence; default by device and model.")] = None,
     threads: Annotated[int, typer.Option(help="OpenMP threads of the engine on a CPU.")] = 1,
-    tolerance: Annotated[float, typer.Option(help="Stop when intervals move no step by more than this.")] = 0.03,
+    tolerance: Annotated[float, typer.Option(help="Stop when intervals move no step by more than this.")] = 0.05,
 ) -> None:
     """Run real vLLM on this machine and fit the law of its steps, with held-out errors and intervals."""
     from calibration.vllm_profile import VllmRequest, calibrate_vllm
