@@ -144,6 +144,8 @@ class Campaign:
                 used = round(self.used_seconds, 3)
                 visit = summarise(point, number, steps, self.bench.own_cpu, max(before, after), used)
                 self.store.add_visit(visit)
+            else:
+                self.report(f"no step of {point}: the engine composed it otherwise")
             before = after
             self._tell(Progress(number, done, len(order), self.used_seconds, self.left_seconds))
 

@@ -30,7 +30,8 @@ class Visit:
     number: int
     """Of the pass; even ones are fitted, odd ones judge."""
     seconds: float
-    """Median of the undisturbed steps."""
+    """Median of the undisturbed steps; where there is none, of the CPU time of all, to which the caches that others
+    have filled still add."""
     kv_tokens: int
     """Median over the steps: contexts grow."""
     steps: int
@@ -65,7 +66,7 @@ def summarise(
 ) -> Visit:
     """The visit that ``steps`` (at least one) are of."""
     calm = [step for step in steps if not own_cpu or step.cpu_seconds >= CALM_CPU_SHARE * step.seconds]
-    times = [step.seconds for step in calm or steps]
+    times = [step.seconds for step in calm] or [step.cpu_seconds for step in steps]
     return Visit(
         point=point,
         number=number,

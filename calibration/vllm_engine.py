@@ -87,6 +87,7 @@ def _engine_args(setup: EngineSetup) -> dict[str, Any]:
         "enable_sleep_mode": not on_cpu,
         "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else None,
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
     }
 
 
@@ -155,8 +156,8 @@ class VllmEngine:
 
     @property
     def own_cpu(self) -> bool:
-        """Whether the steps are this process's own CPU time."""
-        return self.setup.device == "cpu" and self.setup.tensor_parallel == 1
+        """Whether the steps are CPU time of this process, and of one thread of it."""
+        return self.setup.device == "cpu" and self.setup.tensor_parallel == 1 and self.setup.threads == 1
 
     def reference_seconds(self) -> float:
         """The quickest of a few matrix products on the device."""
