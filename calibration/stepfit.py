@@ -67,11 +67,11 @@ def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: K
 
     if not samples or min(sample.seconds for sample in samples) <= 0:
         raise ParameterError("samples", len(samples), "timed steps, each longer than zero seconds")
-    knots = _within(knots or Knots(), samples)
+    knots = knots_within(knots or Knots(), samples)
     importance = np.array([knots.weights.get(sample.kind, 1.0) for sample in samples])
     weight = importance / np.array([sample.seconds for sample in samples])
-    solution, _ = nnls(_design(samples, knots) * weight[:, None], importance, maxiter=20_000)
-    return _law(solution, knots, provenance)
+    solution, _ = nnls(regressors(samples, knots) * weight[:, None], importance, maxiter=20_000)
+    return law_of(solution, knots, provenance)
 
 
 def hold_out_error(law: StepLaw, samples: Sequence[StepSample]) -> HoldOutError:
@@ -98,7 +98,7 @@ def predicted_seconds(law: StepLaw, sample: StepSample) -> float:
     return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
 
 
-def _within(knots: Knots, samples: Sequence[StepSample]) -> Knots:
+def knots_within(knots: Knots, samples: Sequence[StepSample]) -> Knots:
     """Knots beyond the data would be free: keep those the samples reach."""
     return Knots(
         tokens=_reached(knots.tokens, [sample.decodes + sample.prefill_tokens for sample in samples]),
@@ -113,7 +113,7 @@ def _reached(knots: tuple[int, ...], values: Sequence[int]) -> tuple[int, ...]:
     return tuple(knot for knot in knots if knot <= max(values)) or knots[:1]
 
 
-def _design(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
+def regressors(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
     """One row a sample, one column an unknown: dense and sequence increments, KV knots, prefill increments, pairs.
 
     A constant of the step belongs to the dense part, so the sequence part starts from zero.
@@ -124,14 +124,15 @@ def _design(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
     sequences = decodes + np.array([sample.chunks for sample in samples])
     kv_tokens = np.array([sample.kv_tokens for sample in samples], dtype=float)
     pairs = np.array([sample.pairs for sample in samples])
-    dense = _hats(tokens, knots.tokens) @ _cumulative(knots.tokens)
-    sequence = _hats(sequences, knots.sequences) @ _cumulative(knots.sequences)[:, 1:]
-    kv = _hats(np.minimum(decodes, knots.decodes[-1]), knots.decodes) * kv_tokens[:, None]
-    prefill = _hats(prefilled, knots.prefill_tokens) @ _cumulative(knots.prefill_tokens) * (prefilled > 0)[:, None]
+    dense = hats(tokens, knots.tokens) @ _cumulative(knots.tokens)
+    sequence = hats(sequences, knots.sequences) @ _cumulative(knots.sequences)[:, 1:]
+    kv = hats(np.minimum(decodes, knots.decodes[-1]), knots.decodes) * kv_tokens[:, None]
+    prefill = hats(prefilled, knots.prefill_tokens) @ _cumulative(knots.prefill_tokens) * (prefilled > 0)[:, None]
     return np.hstack([dense, sequence, kv, prefill, pairs[:, None]])
 
 
-def _hats(at: NDArray[np.int_], knots: tuple[int, ...]) -> NDArray[np.float64]:
+def hats(at: NDArray[np.int_], knots: tuple[int, ...]) -> NDArray[np.float64]:
+    """Weights of the knots in the value at ``at``, one row each."""
     units = np.eye(len(knots))
     return np.stack([interpolate(at, knots, unit.tolist()) for unit in units], axis=1)
 
@@ -140,7 +141,8 @@ def _cumulative(knots: tuple[int, ...]) -> NDArray[np.float64]:
     return np.tri(len(knots))
 
 
-def _law(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepLaw:
+def law_of(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepLaw:
+    """The law whose unknowns, in the order of :func:`regressors`, are ``solution``."""
     ends = np.cumsum([len(knots.tokens), len(knots.sequences) - 1, len(knots.decodes), len(knots.prefill_tokens)])
     dense, sequence, kv, prefill, pair = np.split(solution, ends)
     return StepLaw(

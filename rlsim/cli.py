@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_policies, cli_profile, cli_trainer
+from rlsim import cli_calibrate, cli_policies, cli_profile, cli_trainer
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -34,6 +34,7 @@ calibrate_app.command("tables")(cli_profile.calibrate_tables)
 calibrate_app.command("catalog")(cli_profile.calibrate_catalog)
 app.command()(cli_policies.import_config)
 app.command()(cli_policies.export_config)
+calibrate_app.command("vllm")(cli_calibrate.calibrate_vllm)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]

@@ -1,0 +1,207 @@
+"""A step law from repeated, disturbed visits: robust, non-negative, as simple as the points allow, with intervals.
+
+Each point gives one time, a low quantile of its visits (:mod:`calibration.visits`). The law is fitted to the points by
+non-negative least squares on relative errors, reweighted so that points which no visit found undisturbed lose their
+pull (Cauchy weights: Holland and Welsch 1977). Dense and sequence terms cannot decrease. Of three families of
+bends the simplest is taken whose cross-validated error is not worse than the best one's by a twentieth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, regressors
+from calibration.visits import Visit, best_by_point, best_reference
+from rlsim.core.errors import ParameterError
+from rlsim.costs.provenance import Provenance
+from rlsim.costs.sections import COEFFICIENTS, LawIntervals
+from rlsim.costs.steplaw import StepLaw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CAUCHY = 2.385
+"""Scaled residual at which a weight is a half: 95 % efficient under normal noise."""
+LEAST_SCALE = 0.002
+"""Relative; below it residuals are rounding, not noise."""
+ITERATIONS = 12
+OUTLIER = 6.0
+"""Times the median residual, four standard deviations of normal noise: what is farther out is a disturbed point, which
+the fit does not follow, and counts as so far out in the intervals."""
+FOLDS = 5
+LEVEL = 0.95
+SIMPLER = 1.05
+"""A family may be this much worse than the best and still be preferred for its fewer bends."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobustFit:
+    """A law, and what it was fitted with."""
+
+    law: StepLaw
+    knots: Knots
+    samples: tuple[StepSample, ...]
+    """One a point."""
+
+    @property
+    def unknowns(self) -> int:
+        """How many numbers were fitted."""
+        knots = self.knots
+        return len(knots.tokens) + len(knots.sequences) - 1 + len(knots.decodes) + len(knots.prefill_tokens) + 1
+
+
+def families(samples: Sequence[StepSample]) -> tuple[Knots, ...]:
+    """From straight lines to bends in every term, within the range of the samples."""
+    tokens = max(sample.decodes + sample.prefill_tokens for sample in samples)
+    sequences = max(sample.decodes + sample.chunks for sample in samples)
+    by_four = tuple(4**n for n in range(9) if 4**n < tokens)
+    straight = Knots(_to(1, tokens), _to(1, sequences), (1,), (1,), {})
+    bent = Knots((*by_four, tokens) if tokens > 1 else (1,), _to(1, sequences), (1,), (1,), {})
+    seats = tuple(4**n for n in range(7) if 4**n < sequences)
+    curved = Knots(bent.tokens, (*seats, sequences) if sequences > 1 else (1,), (1, 8, 64, 512), (1, 64, 256), {})
+    return tuple(knots_within(family, samples) for family in (straight, bent, curved))
+
+
+def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
+    """The law of the visits' points.
+
+    Raises ``ParameterError`` when there are fewer points than a straight law has unknowns.
+    """
+    samples = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
+    if len(samples) < 5:
+        raise ParameterError("samples", len(samples), "at least five different points (a larger --budget)")
+    knots = _family(samples)
+    return RobustFit(law_of(_solve(samples, knots), knots, provenance), knots, samples)
+
+
+def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawIntervals:
+    """Percentile intervals of the coefficients, from a residual bootstrap.
+
+    The points stay, because some coefficients rest on few of them; each gets the law's time and the relative
+    residual of another point, so that both noise and misfit widen the intervals.
+    """
+    drawn = bootstrap(fit, times, seed)
+    tail = (1 - LEVEL) / 2
+    low, high = {}, {}
+    for name in COEFFICIENTS:
+        values = np.array([np.atleast_1d(getattr(law, name)) for law in drawn])
+        central = np.atleast_1d(getattr(fit.law, name))
+        low[name] = _digits(np.minimum(np.quantile(values, tail, axis=0), central))
+        high[name] = _digits(np.maximum(np.quantile(values, 1 - tail, axis=0), central))
+    return LawIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
+
+
+def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepLaw]:
+    """Laws of as many resamples, with the bends of ``fit``."""
+    generator = np.random.default_rng(seed)
+    predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
+    residuals = np.array([sample.seconds for sample in fit.samples]) / predicted - 1.0
+    freedom = max(len(residuals) - fit.unknowns, 1)
+    residuals = (residuals - np.median(residuals)) * np.sqrt(len(residuals) / freedom)
+    reach = OUTLIER * max(float(np.median(np.abs(residuals))), LEAST_SCALE)
+    residuals = np.clip(residuals, -min(reach, 0.9), reach)
+    return [_redrawn(fit, predicted * (1.0 + generator.choice(residuals, len(residuals)))) for _ in range(times)]
+
+
+def _redrawn(fit: RobustFit, seconds: NDArray[np.float64]) -> StepLaw:
+    samples = [replace(sample, seconds=value) for sample, value in zip(fit.samples, seconds.tolist(), strict=True)]
+    return law_of(_solve(samples, fit.knots), fit.knots, fit.law.provenance)
+
+
+def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample]) -> dict[str, float]:
+    """By coefficient, how far its interval's half width moves the time of a step of the domain, at most, relative.
+
+    A coefficient with many knots is as wide as its widest.
+    """
+    predicted = np.array([predicted_seconds(law, sample) for sample in domain])
+    rows = _by_coefficient(law, domain)
+    found = {}
+    for name in COEFFICIENTS:
+        half = (np.array(intervals.high[name]) - np.array(intervals.low[name])) / 2
+        found[name] = float((rows[name] * half / predicted[:, None]).max())
+    return found
+
+
+def predicted_seconds(law: StepLaw, sample: StepSample) -> float:
+    """The law's time of a step."""
+    return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
+
+
+def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> NDArray[np.float64]:
+    """Regressors of relative errors, one row a sample: what a visit there says of each unknown."""
+    predicted = np.array([predicted_seconds(law, sample) for sample in samples])
+    rows = regressors(samples, knots) / np.maximum(predicted, 1e-12)[:, None]
+    typical = np.abs(rows).max(axis=0)
+    scaled: NDArray[np.float64] = rows / np.where(typical > 0, typical, 1.0)
+    return scaled
+
+
+def _solve(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
+    from scipy.optimize import nnls
+
+    rows = regressors(samples, knots) / np.array([sample.seconds for sample in samples])[:, None]
+    scale = np.maximum(rows.max(axis=0), 1e-30)
+    weight, solution = np.ones(len(samples)), np.zeros(rows.shape[1])
+    for _ in range(ITERATIONS):
+        before = solution
+        solution, _ = nnls(rows / scale * weight[:, None], weight, maxiter=20_000)
+        residuals = rows / scale @ solution - 1.0
+        width = max(1.4826 * float(np.median(np.abs(residuals))), LEAST_SCALE)
+        weight = 1.0 / np.sqrt(1.0 + (residuals / (CAUCHY * width)) ** 2)
+        if np.allclose(before, solution, rtol=1e-6, atol=0):
+            break
+    found: NDArray[np.float64] = solution / scale
+    return found
+
+
+def _family(samples: Sequence[StepSample]) -> Knots:
+    found = families(samples)
+    errors = [_cross_validated(samples, knots) for knots in found]
+    good_enough = SIMPLER * min(errors)
+    return next(knots for knots, error in zip(found, errors, strict=True) if error <= good_enough)
+
+
+def _cross_validated(samples: Sequence[StepSample], knots: Knots) -> float:
+    """Mean absolute relative error on points left out, a tenth of them, the worst, aside."""
+    errors: list[float] = []
+    for kept, left in _folds(samples):
+        law = law_of(_solve(kept, knots), knots, Provenance("fitted", "fold"))
+        errors += [abs(predicted_seconds(law, sample) / sample.seconds - 1.0) for sample in left]
+    return float(np.mean(sorted(errors)[: max(1, len(errors) * 9 // 10)]))
+
+
+def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[StepSample], list[StepSample]]]:
+    """Every fifth point in order of its size left out, so that every fold has small and large ones."""
+    ordered = sorted(samples, key=lambda sample: (sample.kind, sample.seconds))
+    folds = min(FOLDS, len(ordered))
+    for fold in range(folds):
+        left = ordered[fold::folds]
+        yield [sample for index, sample in enumerate(ordered) if index % folds != fold], left
+
+
+def _by_coefficient(law: StepLaw, domain: Sequence[StepSample]) -> dict[str, NDArray[np.float64]]:
+    """The weight of every knot's value in the time of every step."""
+    decodes = np.array([sample.decodes for sample in domain])
+    prefilled = np.array([sample.prefill_tokens for sample in domain])
+    tokens = decodes + prefilled
+    sequences = decodes + np.array([sample.chunks for sample in domain])
+    kv_tokens = np.array([sample.kv_tokens for sample in domain], dtype=float)
+    return {
+        "dense_seconds": np.abs(hats(tokens, law.tokens)),
+        "sequence_seconds": np.abs(hats(sequences, law.sequences)),
+        "kv_seconds_per_token": hats(np.minimum(decodes, law.decodes[-1]), law.decodes) * kv_tokens[:, None],
+        "prefill_seconds": np.abs(hats(prefilled, law.prefill_tokens)) * (prefilled > 0)[:, None],
+        "pair_seconds": np.array([[sample.pairs] for sample in domain], dtype=float),
+    }
+
+
+def _to(first: int, last: int) -> tuple[int, ...]:
+    return (first, last) if last > first else (first,)
+
+
+def _digits(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)

@@ -1,0 +1,109 @@
+"""What a calibration asks an engine for: only what it can hold, and what the fit lacks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from noisy_bench import LIMITS, TRUTH
+
+from calibration.design import GROWTH_TOKENS, Design, Limits, choose, make_design
+from calibration.robustfit import families, information
+from calibration.steps import Point
+from rlsim.core.errors import ParameterError
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> Limits:
+    block_size = draw(st.sampled_from([1, 16, 32, 128]))
+    return Limits(
+        max_num_seqs=draw(st.integers(1, 512)),
+        max_num_batched_tokens=draw(st.integers(1, 16384)),
+        max_model_len=draw(st.integers(2 * GROWTH_TOKENS + 1, 40_000)),
+        block_size=block_size,
+        kv_blocks=draw(st.integers(1, 100_000 // block_size)),
+    )
+
+
+def held_out_of(design: Design) -> set[Point]:
+    return set(design.checks)
+
+
+def made(engine: Limits) -> Design:
+    """The design, for engines that can hold anything worth measuring."""
+    try:
+        return make_design(engine)
+    except ParameterError:
+        assume(False)
+        raise
+
+
+@given(engine=limits())
+def test_no_point_asks_for_more_than_the_engine_can_hold(engine: Limits) -> None:
+    for point in made(engine).domain:
+        grown = point.context + GROWTH_TOKENS if point.decodes else 0
+        blocks = point.decodes * -(-grown // engine.block_size)
+        blocks += point.chunks * -(-(point.cached + point.tokens) // engine.block_size)
+        assert blocks <= engine.kv_blocks
+        assert 1 <= point.decodes + point.chunks <= engine.max_num_seqs
+        assert point.decodes + point.chunks * point.tokens <= engine.max_num_batched_tokens
+        assert max(grown, point.cached + point.tokens + 1) <= engine.max_model_len
+
+
+@given(engine=limits())
+def test_initial_points_are_candidates_and_checks_are_not(engine: Limits) -> None:
+    design = made(engine)
+    assert set(design.initial) <= set(design.candidates)
+    assert not held_out_of(design) & set(design.candidates)
+    assert len(set(design.candidates)) == len(design.candidates)
+
+
+def test_the_grid_reaches_the_ends_and_every_kind_is_checked() -> None:
+    design = make_design(LIMITS)
+    assert max(point.decodes for point in design.initial) == LIMITS.max_num_seqs
+    assert max(point.chunks * point.tokens for point in design.initial) == LIMITS.max_num_batched_tokens
+    assert any(point.cached for point in design.initial)
+    assert {point.kind for point in design.initial} == {"decode", "prefill"}
+    assert {point.kind for point in design.checks} == {"decode", "prefill", "mixed"}
+
+
+def test_an_engine_that_holds_nothing_worth_measuring_is_refused() -> None:
+    with pytest.raises(ParameterError, match="at least one sequence"):
+        make_design(Limits(8, 8, 2 * GROWTH_TOKENS + 1, 1, 1))
+
+
+def regressors_of(points: tuple[Point, ...]) -> tuple[np.ndarray, list[float]]:
+    samples = [point.sample(1.0) for point in points]
+    rows = information(samples, TRUTH, families(samples)[0])
+    return rows, [1.0] * len(points)
+
+
+def test_the_choice_is_what_raises_the_determinant_most() -> None:
+    points = make_design(LIMITS).candidates
+    rows, seconds = regressors_of(points)
+    known = rows.T @ rows
+    (best,) = choose(points, rows, known, seconds, budget_seconds=1.0)
+    gained = [np.linalg.slogdet(known + np.outer(row, row))[1] for row in rows]
+    assert best == points[int(np.argmax(gained))]
+
+
+def test_what_is_unknown_is_asked_for() -> None:
+    """With decodes alone measured, prefill attention is what lacks; with prefill alone, the KV of decodes."""
+    points = make_design(LIMITS).candidates
+    rows, seconds = regressors_of(points)
+    for kind, lacking in (("decode", "prefill"), ("prefill", "decode")):
+        seen = rows[[point.kind == kind for point in points]]
+        (best,) = choose(points, rows, seen.T @ seen, seconds, budget_seconds=1.0)
+        assert best.kind == lacking
+
+
+@given(budget=st.floats(0.0, 30.0), seed=st.integers(0, 100))
+def test_a_choice_fits_its_time_and_takes_no_point_more_than_twice(budget: float, seed: int) -> None:
+    points = make_design(LIMITS).candidates
+    rows, _ = regressors_of(points)
+    seconds = np.random.default_rng(seed).uniform(0.1, 5.0, len(points)).tolist()
+    chosen = choose(points, rows, 0.0 * (rows.T @ rows), seconds, budget)
+    cost = dict(zip(points, seconds, strict=True))
+    assert sum(cost[point] for point in chosen) <= budget + 1e-9
+    assert all(chosen.count(point) <= 2 for point in chosen)
