@@ -86,7 +86,7 @@ MISSPELT = [
         PROFILE,
         "llama-3.1-8b_h100-sxm_tp11",
         11,
-        "rollout.step_time.profile: found 'llama-3.1-8b_h100-sxm_tp11'; allowed: llama",
+        "rollout.step_time.profile: found 'llama-3.1-8b_h100-sxm_tp11'; allowed: deepseek-v3_b200",
         PROFILE,
     ),
 ]
