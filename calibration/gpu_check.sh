@@ -38,4 +38,4 @@ if python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vll
 else
     echo "== vLLM is not installed: its calibration is left out (pip install 'rlsim[live]')"
 fi
-echo "== $profile"
+rlsim profile show "$profile"

@@ -122,7 +122,8 @@ def _check_targets(policy: Policy, shape: Shape) -> None:
 
 def _check_rounds(policy: Policy, shape: Shape) -> None:
     leftovers, admission = policy.leftovers, policy.admission
-    if isinstance(admission, OverSample | TailBatching) and not leftovers.ends_round:
+    expires = isinstance(leftovers, MaxOffPolicy) and leftovers.max_off_policy_strategy == "drop"
+    if isinstance(admission, OverSample | TailBatching) and (expires or not leftovers.ends_round):
         name = _name("admission", admission)
         allowed = f"end-round: {name} submits by the round, and replaces nothing that is dropped within it"
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed)
