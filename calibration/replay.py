@@ -1,9 +1,10 @@
 """Replay recorded serving runs: how far is the simulated engine off when it is given the same requests?
 
 The requests of a run, with their arrival times and lengths, go through one simulated replica whose step time comes from
-layer-time tables. What no table holds is fitted on the first half of the requests, in order of arrival, and the
-second half is scored: host overhead, one constant a step, so that the mean end-to-end latency is right; with tensor
-parallelism also the all-reduce, one constant a token, so that the mean time to first token is right too.
+layer-time tables, decode attention beside a prefill chunk at the price of the tables' mixed rows. What no table holds
+is fitted on the first half of the requests, in order of arrival, and the second half is scored: host overhead, one
+constant a step, so that the mean end-to-end latency is right; with tensor parallelism also the all-reduce, one
+constant a token, so that the mean time to first token is right too.
 """
 
 from __future__ import annotations

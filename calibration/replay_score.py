@@ -24,6 +24,11 @@ class Terms:
     all_reduce_seconds: float = 0.0
     """All-reduce of a token in all layers; 0 on one GPU."""
 
+    @property
+    def free_parameters(self) -> int:
+        """How many were fitted to the run."""
+        return 2 if self.all_reduce_seconds else 1
+
     def __str__(self) -> str:
         host = f"{self.host_seconds * 1e3:.3f} ms a step"
         if not self.all_reduce_seconds:
@@ -83,7 +88,8 @@ class RunReport:
             rms = "" if row.rms_difference is None else f"{row.rms_difference:>12.4f}"
             yield f"  {row.statistic:<22}{row.measured:>12.4f}{row.predicted:>12.4f}{row.error:>+9.2%}{rms}"
         yield f"  simulated: {self.replayed.steps} steps, {self.replayed.preemptions} preemptions"
-        yield f"  fitted on requests 1 to {self.fitted}: {self.terms}"
+        free = f"{self.terms.free_parameters} free parameter{'s' * (self.terms.free_parameters > 1)}"
+        yield f"  fitted on requests 1 to {self.fitted}, {free}: {self.terms}"
         yield from (f"  assumed: {assumption}" for assumption in self.assumptions)
         yield from (f"  law against the tables, {kind} steps: {error}" for kind, error in self.pricing.items())
 
