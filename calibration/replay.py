@@ -52,7 +52,7 @@ def replay_report(directory: Path, tables: Path | None = None) -> Report:
 def _replay_folder(folder: Path, tables: Path | None) -> RunReport:
     run = read_run(folder)
     settings = run.settings
-    layers, captured = model(settings.model).layers, _capture_sizes(settings)
+    layers, captured = model(settings.model).layers, capture_sizes(settings)
     kernels = read_kernel_tables(tables or find_tables(folder, settings))
     law = kernels.step_law(layers, captured)
     limits, asynchronous = engine_limits(run), settings.async_scheduling is not False
@@ -102,7 +102,8 @@ def engine_limits(run: RecordedRun) -> EngineLimits:
     )
 
 
-def _capture_sizes(settings: EngineSettings) -> tuple[int, ...]:
+def capture_sizes(settings: EngineSettings) -> tuple[int, ...]:
+    """Batch sizes with a CUDA graph, as recorded, or vLLM's default."""
     recorded = settings.capture_sizes
     return default_capture_sizes(settings.max_num_seqs) if recorded is None else recorded
 

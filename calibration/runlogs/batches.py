@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 200
 """Steps that are rebuilt; of longer logs every n-th."""
-DEALT_SAMPLES, MOST_DEALS, FEWEST_DEALS = 2048, 32, 4
+DEALT_SAMPLES, MOST_DEALS, FEWEST_DEALS = 512, 16, 4
 """A batch is dealt to several replicas in many ways, the more the smaller it is, and their mean taken: what the log does
 not say must average out, or it would pass for variation of the work and flatten the fitted line."""
 
@@ -57,7 +57,7 @@ def price_steps(steps: Steps, lengths: LengthFit, plan: Plan, generated: bool) -
     columns = []
     for row in rows.tolist():
         prompt = max(1, round(float(lengths.prompt_tokens[row])))
-        deals = list(_deals(rebuilt(steps, lengths, plan, row), plan, int(steps.numbers[row])))
+        deals = list(_deals(steps, lengths, plan, row))
         alone = deals if plan.shape.replicas > 1 else deals[:1]
         engine = [_generate(plan, law, deal, prompt) for deal in alone] if generated else [(0.0, 0.0)]
         work = [_train(trainer, deal.reshape(-1), prompt) for deal in deals]
@@ -65,16 +65,35 @@ def price_steps(steps: Steps, lengths: LengthFit, plan: Plan, generated: bool) -
     return Priced(rows, *np.array(columns).T)
 
 
-def rebuilt(steps: Steps, lengths: LengthFit, plan: Plan, row: int) -> NDArray[np.int64]:
-    """Response tokens of one step's samples, the shortest first."""
-    count = plan.shape.prompts_per_step * plan.shape.group_size
-    mean, longest = float(lengths.response_tokens[row]), lengths.law.cap_tokens
-    if lengths.longest_tokens is not None:
-        longest = round(float(lengths.longest_tokens[row]))
+def _deals(steps: Steps, lengths: LengthFit, plan: Plan, row: int) -> Iterator[NDArray[np.int64]]:
+    """The step's batch by groups and members, in many orders, correlated within groups as the scenario says.
+
+    Where the log does not say the longest response, every deal draws its own lengths with the step's mean.
+    """
+    from scipy.special import ndtr
+
+    groups, members = plan.shape.prompts_per_step, plan.shape.group_size
+    count, mean = groups * members, float(lengths.response_tokens[row])
+    rng = generator(int(steps.numbers[row]), "deals of a batch")
+    share = plan.workload.intra_group_correlation
+    longest, at_top = _top(steps, lengths, count, row)
+    even = lengths.law.uncapped((np.arange(count) + 0.5) / count)
+    tokens = _with_mean(even, mean, longest or lengths.law.cap_tokens, at_top)
+    for _ in range(min(MOST_DEALS, max(FEWEST_DEALS, DEALT_SAMPLES // count))):
+        common, own = rng.standard_normal((groups, 1)), rng.standard_normal((groups, members))
+        scores = (np.sqrt(share) * common + np.sqrt(1 - share) * own).reshape(-1)
+        if longest is None:
+            drawn = lengths.law.uncapped(np.minimum(ndtr(np.sort(scores)), 1 - 1e-12))
+            tokens = _with_mean(drawn, mean, lengths.law.cap_tokens, at_top)
+        yield tokens[scores.argsort().argsort()].reshape(groups, members)
+
+
+def _top(steps: Steps, lengths: LengthFit, count: int, row: int) -> tuple[int | None, int]:
+    """The longest response, and how many are as long; None where the log does not say: then it is drawn."""
     cut = round(float(steps.values["clipped"][row]) * count) if steps.has("clipped") else 0
-    shape = lengths.law.uncapped((np.arange(count) + 0.5) / count)
-    at_top = max(1, cut) if lengths.longest_tokens is not None else cut
-    return _with_mean(shape, mean, longest, at_top)
+    if lengths.longest_tokens is None:
+        return None, cut
+    return round(float(lengths.longest_tokens[row])), max(1, cut)
 
 
 def _with_mean(shape: NDArray[np.float64], mean: float, longest: int, at_top: int) -> NDArray[np.int64]:
@@ -116,17 +135,6 @@ def _train(trainer: TrainingCost, batch: NDArray[np.int64], prompt: int) -> tupl
     return phases["old_log_prob"], phases["update_actor"] - optimizer_seconds(trainer, len(batch))
 
 
-def _deals(tokens: NDArray[np.int64], plan: Plan, step: int) -> Iterator[NDArray[np.int64]]:
-    """The batch by groups and members, in many orders, correlated within groups as the scenario says."""
-    groups, members = plan.shape.prompts_per_step, plan.shape.group_size
-    rng = generator(step, "deals of a batch")
-    share = plan.workload.intra_group_correlation
-    for _ in range(min(MOST_DEALS, max(FEWEST_DEALS, DEALT_SAMPLES // len(tokens)))):
-        common, own = rng.standard_normal((groups, 1)), rng.standard_normal((groups, members))
-        scores = np.sqrt(share) * common + np.sqrt(1 - share) * own
-        yield tokens[scores.reshape(-1).argsort().argsort()].reshape(groups, members)
-
-
 def _generate(plan: Plan, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, float]:
     """Seconds and engine steps of the slowest replica, the groups dealt out one by one."""
     replicas = plan.shape.replicas
@@ -145,5 +153,3 @@ def _one_replica(plan: Plan, law: StepTime, groups: NDArray[np.int64], prompt: i
         replica.end(end)
         now = end
     return to_seconds(now), replica.total_steps
-
-

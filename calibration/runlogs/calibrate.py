@@ -19,7 +19,14 @@ from rlsim.scenario.schema import Scenario
 SCENARIO, REPORT, NUMBERS = "scenario.yaml", "report.txt", "fit.json"
 
 
-def calibrate(path: Path, base: Scenario | None, out: Path, kind: str = "auto", skip: int = 1) -> Report:
+def calibrate(
+    path: Path,
+    base: Scenario | None,
+    out: Path,
+    kind: str = "auto",
+    skip: int = 1,
+    tables: Path | None = None,
+) -> Report:
     """Fit to the log at ``path`` and write ``scenario.yaml``, ``profile.json``, ``report.txt`` and ``fit.json``.
 
     ``base`` describes the run: model, GPUs, batch, lengths' cap and policy; timelines can do without. Raises
@@ -29,7 +36,7 @@ def calibrate(path: Path, base: Scenario | None, out: Path, kind: str = "auto", 
     if kind == TIMELINES:
         from calibration.runlogs.requests import reproduce_requests
 
-        report, scenario, profile = reproduce_requests(path, base)
+        report, scenario, profile = reproduce_requests(path, base, tables)
     elif base is None:
         allowed = "a scenario that describes the run, as rlsim import-config writes one: a log has times, but no sizes"
         raise ParameterError("--base", None, f"{allowed} (model, GPUs, batch, cap, policy)")
@@ -87,7 +94,7 @@ def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> Report:
     }
     said = "lengths, training and publication: not in the engine's lines; as given"
     notes = [
-        "prompt tokens that hit the prefix cache count in vLLM's throughput, but cost nothing: with many hits prefill is too cheap"
+        "prompt tokens found in the prefix cache count in vLLM's throughput: with many of them prefill seems too cheap"
     ]
     if kv_tokens is None:
         notes.append("the log does not say the KV cache size: the base scenario's is used")

@@ -8,7 +8,7 @@ constant is not expected (generation, log-probability passes) it is kept only wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SCALE, OFFSET = "rollout.step_time.scale", "rollout.step_time.offset_seconds"
 FIXED, PER_UPDATE = "trainer.fixed_seconds_per_step", "trainer.seconds_per_update"
+PUBLICATION = "seconds of a publication"
 PER_MICRO_BATCH = "trainer.seconds_per_micro_batch"
 LEAST_RATIO_VARIATION = 0.02
 """Of base seconds a step, below which a factor and an overhead of every engine step cannot be told apart."""
@@ -125,7 +126,9 @@ def _check_possible(steps: Steps, plan: Plan, priced: Priced, seconds: NDArray[n
         row = int(impossible[0])
         step = int(steps.numbers[priced.rows[row]])
         found = f"{steps.columns['generation']} of {seconds[row]:.3g} s in step {step}, and {len(impossible) - 1} more"
-        allowed = f"at least {least[row]:.3g} s: the weights are read for every token (replayed rollouts? wrong device?)"
+        allowed = (
+            f"at least {least[row]:.3g} s: the weights are read for every token (replayed rollouts? wrong device?)"
+        )
         raise ParameterError(steps.origin, found, allowed)
 
 
@@ -218,20 +221,33 @@ def fit_sync(steps: Steps, plan: Plan) -> CostFit:
     if not steps.has("sync"):
         return CostFit(unidentified=("the time of a publication: not logged; as given",))
     name = steps.columns["sync"]
-    seconds = mean_of("seconds of a publication", steps.values["sync"][steps.fitted], name)
+    seconds = mean_of(PUBLICATION, steps.values["sync"][steps.fitted], name)
     if seconds.value <= 0:
         return CostFit(unidentified=(f"the time of a publication: {name} is zero; as given",))
+    unknown = "constant and rate of a publication: one number, booked on a link of 30 GB/s and the rest"
+    predicted = np.full(steps.count, seconds.value)
+    return CostFit((seconds,), _booked(seconds.value, plan), (unknown,), predicted)
+
+
+def _booked(seconds: float, plan: Plan) -> dict[str, object]:
     rate = TRANSPORTS["nccl"].bytes_per_second
-    base = seconds.value - plan.sync.model_bytes / rate
-    settings = {
-        "sync.link_bytes_per_second": rate if base >= 0 else plan.sync.model_bytes / seconds.value,
+    base = seconds - plan.sync.model_bytes / rate
+    return {
+        "sync.link_bytes_per_second": rate if base >= 0 else plan.sync.model_bytes / seconds,
         "sync.base_seconds": max(0.0, base),
         "sync.tensors": None,
         "sync.per_tensor_seconds": 0.0,
     }
-    unknown = f"constant and rate of a publication: one number, booked on a link of {rate / 1e9:.0f} GB/s and the rest"
-    predicted = np.full(steps.count, seconds.value)
-    return CostFit((seconds,), settings, (unknown,), predicted)
+
+
+def less(fit: CostFit, waits: float, reach: float, plan: Plan) -> CostFit:
+    """A publication without what its update mode adds, ``waits`` +- ``reach``, which the simulation adds again."""
+    if not fit.estimates or not 0 < waits < fit.estimates[0].value:
+        return fit
+    was = fit.estimates[0]
+    source = f"{was.source} less {waits:.3g} s in which engines finish their step and clients sleep"
+    found = Estimate(PUBLICATION, was.value - waits, was.low - waits - reach, was.high - waits + reach, source)
+    return replace(fit, estimates=(found,), settings=_booked(found.value, plan))
 
 
 def fit_rest(steps: Steps, colocated: bool, constants: float) -> CostFit:
@@ -239,7 +255,10 @@ def fit_rest(steps: Steps, colocated: bool, constants: float) -> CostFit:
     parts = [name for name in TIMERS if steps.has(name)]
     exposed = "generation" if steps.synchronous else "wait"
     if exposed not in parts or "update_actor" not in parts:
-        return CostFit(unidentified=(f"a fixed time of every step: {exposed} or training is not logged; none assumed",))
+        return CostFit(unidentified=(f"a fixed time of every step: {exposed} or training is not logged; as given",))
+    if steps.step_is_sum:
+        said = "what a step spends outside its timers: the log's step is their sum; none assumed"
+        return CostFit(settings={FIXED: constants}, unidentified=(said,), predicted=np.zeros(steps.count))
     rest = steps.values["step"] - np.sum([steps.values[name] for name in parts], axis=0)
     found = mean_of(FIXED, rest[steps.fitted], f"{steps.columns['step']} less its timers")
     if found.value < -OVERLAP * float(steps.values["step"].mean()):

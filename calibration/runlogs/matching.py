@@ -17,7 +17,7 @@ from calibration.runlogs.estimates import Estimate, mean_reach
 from calibration.runlogs.steps import Steps
 from rlsim.build import plan
 from rlsim.core.errors import ParameterError
-from rlsim.results.metrics import metrics
+from rlsim.results.metrics import Metrics, metrics
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.run import simulate
 
@@ -42,10 +42,10 @@ def with_settings(scenario: Scenario, settings: Mapping[str, object]) -> Scenari
     return Scenario.model_validate(tree)
 
 
-def simulated_steps(scenario: Scenario) -> list[float]:
-    """Mean step time of every replication."""
+def simulated(scenario: Scenario) -> list[Metrics]:
+    """The metrics of every replication."""
     made = plan(scenario)
-    return [metrics(simulate(made, number)).step_seconds for number in range(scenario.run.replications)]
+    return [metrics(simulate(made, number)) for number in range(scenario.run.replications)]
 
 
 def fit_by_matching(steps: Steps, scenario: Scenario) -> CostFit:
@@ -86,14 +86,18 @@ def _solve(scenario: Scenario, target: float, steps: Steps) -> tuple[float, floa
             break
         step = (math.log(target) - value) / elasticity
         if abs(at + step) > math.log(LARGEST_FACTOR):
-            found = f"a mean step of {target:.4g} s, {math.exp(value):.4g} s simulated with engines x {math.exp(at):.3g}"
-            raise ParameterError(steps.origin, found, "a step that this scenario can have (GPUs, batch or policy differ?)")
+            found = (
+                f"a mean step of {target:.4g} s, {math.exp(value):.4g} s simulated with engines x {math.exp(at):.3g}"
+            )
+            raise ParameterError(
+                steps.origin, found, "a step that this scenario can have (GPUs, batch or policy differ?)"
+            )
     return math.exp(at), spread * target, elasticity
 
 
 def _log_step(scenario: Scenario, factor: float) -> tuple[float, float]:
     """Log of the mean simulated step with the engines slower by ``factor``, and half its relative interval."""
-    found = simulated_steps(slower(scenario, factor))
+    found = [one.step_seconds for one in simulated(slower(scenario, factor))]
     mean = sum(found) / len(found)
     return math.log(mean), (mean_reach(np.array(found)) / mean if len(found) > 1 else 0.0)
 

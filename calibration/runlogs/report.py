@@ -35,7 +35,7 @@ class Report:
         yield from (f"  {estimate}" for estimate in self.estimates)
         yield "not identified by this log:"
         yield from (f"  {said}" for said in self.unidentified or ("nothing",))
-        yield "errors on the last third, which was not fitted to:"
+        yield "errors on the part that was not fitted to:"
         yield from (f"  {name}: {error} ({error.points} points)" for name, error in self.held_out.items())
         if self.summary:
             yield f"  {self.summary}"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.runlogs.batches import Priced, price_steps
-from calibration.runlogs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update
+from calibration.runlogs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update, less
 from calibration.runlogs.estimates import Estimate, mean_reach
 from calibration.runlogs.lengths import LengthFit, fit_lengths
-from calibration.runlogs.matching import fit_by_matching, simulated_steps, with_settings
+from calibration.runlogs.matching import fit_by_matching, simulated, with_settings
 from calibration.runlogs.records import RunLog
 from calibration.runlogs.steps import Steps, read_steps
 from rlsim.build import Plan, plan
@@ -22,13 +22,16 @@ from rlsim.costs.profile import HoldOutError, Profile
 from rlsim.costs.provenance import Provenance
 from rlsim.costs.steplaw import StepLaw
 from rlsim.policies.admission.barrier import Barrier
+from rlsim.results.metrics import Metrics
 from rlsim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROFILE = "profile.json"
-MOST_SIMULATED_STEPS = 12
+MOST_SIMULATED_STEPS = 24
+SURVIVORS = 0.05
+"""Share by which a simulated run's trained responses are shorter than the generated ones from which it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +85,25 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
     fits = _cost_fits(steps, made, priced)
     settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
     scenario = with_settings(base, settings)
+    if not synchronous and steps.has("sync"):
+        fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), made)
+        scenario = with_settings(scenario, fits["sync"].settings)
     engine = fits["generation"] if synchronous else fit_by_matching(steps, _short(scenario))
     law = _law(made, engine, log, steps)
     errors = _errors(steps, priced, fits)
     profile = _profile(scenario, made, law, steps, errors)
     last = steps.values["step"][steps.held_out]
-    held = Held(float(last.mean()), mean_reach(last), _simulated(scenario, engine))
+    runs = _simulated(scenario, engine)
+    held = Held(float(last.mean()), mean_reach(last), sum(one.step_seconds for one in runs) / len(runs))
     everything = (*fits.values(),) if synchronous else (*fits.values(), engine)
     return Reproduction(
         steps,
         (*lengths.estimates, *(one for fit in everything for one in fit.estimates)),
-        (*lengths.unidentified, *(said for fit in everything for said in fit.unidentified)),
+        (
+            *lengths.unidentified,
+            *_survivors(lengths, runs, steps.fitted),
+            *(said for fit in everything for said in fit.unidentified),
+        ),
         with_settings(scenario, _profile_source(scenario)),
         replace(profile, hold_out=_overall(errors, held, steps)),
         errors,
@@ -144,14 +155,33 @@ def _short(scenario: Scenario) -> Scenario:
     return with_settings(scenario, {"run.steps": steps, "run.warmup_steps": min(scenario.run.warmup_steps, steps - 1)})
 
 
-def _simulated(scenario: Scenario, engine: CostFit) -> float:
+def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
+    """Seconds that a simulated publication takes beside moving weights (engines finish a step, clients sleep).
+
+    With half its 95 % interval over replications.
+    """
+    moved = plan(scenario).sync.seconds()
+    waits = np.array([max(0.0, one.sync_seconds_per_step - moved) for one in simulated(_short(scenario))])
+    return float(waits.mean()), mean_reach(waits) if len(waits) > 1 else 0.0
+
+
+def _simulated(scenario: Scenario, engine: CostFit) -> list[Metrics]:
     given = scenario.rollout.step_time
     settings = {
         "rollout.step_time.scale": given.scale * engine.scale,
         "rollout.step_time.offset_seconds": given.offset_seconds * engine.scale + engine.offset_seconds,
     }
-    found = simulated_steps(_short(with_settings(scenario, settings)))
-    return sum(found) / len(found)
+    return simulated(_short(with_settings(scenario, settings)))
+
+
+def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[str, ...]:
+    """Logs are of trained samples: where long ones are dropped or come late, they are shorter than what is made."""
+    logged = float(lengths.response_tokens[fitted].mean())
+    trained = sum(one.response_tokens_mean for one in runs) / len(runs)
+    if trained > (1 - SURVIVORS) * logged:
+        return ()
+    said = f"with the logged {logged:.0f} tokens generated on average, the simulated run trains on {trained:.0f}"
+    return (f"the lengths that are generated: this policy trains on the shorter ones ({said}); the law is too short",)
 
 
 def _errors(steps: Steps, priced: Priced, fits: dict[str, CostFit]) -> dict[str, HoldOutError]:
@@ -179,9 +209,7 @@ def _pairs(
         yield "step", steps.values["step"], np.sum(list(full.values()), axis=0)
 
 
-def _error(
-    logged: NDArray[np.float64], predicted: NDArray[np.float64], numbers: NDArray[np.int_]
-) -> HoldOutError:
+def _error(logged: NDArray[np.float64], predicted: NDArray[np.float64], numbers: NDArray[np.int_]) -> HoldOutError:
     errors = np.abs(predicted / np.maximum(logged, 1e-12) - 1.0)
     worst = int(errors.argmax())
     return HoldOutError(
@@ -201,9 +229,7 @@ def _overall(errors: dict[str, HoldOutError], held: Held, steps: Steps) -> HoldO
     return HoldOutError(error, error, error, where, 1)
 
 
-def _profile(
-    scenario: Scenario, made: Plan, law: StepLaw, steps: Steps, errors: dict[str, HoldOutError]
-) -> Profile:
+def _profile(scenario: Scenario, made: Plan, law: StepLaw, steps: Steps, errors: dict[str, HoldOutError]) -> Profile:
     rollout, pool = scenario.rollout, made.pools[0]
     return Profile(
         name=f"{made.architecture.name}_{pool.device.name}_tp{rollout.tensor_parallel}_{steps.framework}-log".lower(),

@@ -31,6 +31,8 @@ class Steps:
     """Whether generation and training take turns."""
     separate_passes: bool
     """Whether the framework times the reference model's pass apart from the other log-probability passes."""
+    step_is_sum: bool
+    """Whether the step's time is the sum of the other timers, so that nothing else is in it."""
     numbers: NDArray[np.int_]
     """Of the steps, as logged."""
     values: Mapping[str, NDArray[np.float64]]
@@ -72,13 +74,13 @@ def read_steps(log: RunLog, synchronous: bool, skip: int = 1) -> Steps:
     columns = {quantity: name for quantity, (_, name) in found.items()}
     notes = list(log.notes)
     _sort_out_waiting(framework, synchronous, values, columns, notes)
-    _sort_out_step(framework, values, columns, notes)
+    step_is_sum = _sort_out_step(framework, values, columns, notes)
     kept = _whole_rows(log, values, columns, skip, notes)
     numbers = np.array(list(log.rows), dtype=np.int_)[kept]
     values = {quantity: column[kept] for quantity, column in values.items()}
     separate = "reference" in framework.columns
     return Steps(
-        log.origin, framework.name, synchronous, separate, numbers, values, columns, (*notes, *framework.traps)
+        log.origin, framework.name, synchronous, separate, step_is_sum, numbers, values, columns, (*notes, *framework.traps)
     )
 
 
@@ -122,7 +124,7 @@ def _sort_out_waiting(
 
 def _sort_out_step(
     framework: Framework, values: dict[str, NDArray[np.float64]], columns: dict[str, str], notes: list[str]
-) -> None:
+) -> bool:
     timers = [name for name in TIMERS if name in values]
     total = sum(np.nan_to_num(values[name]) for name in timers) if timers else None
     if "pauses" in values and "step" in values:
@@ -131,11 +133,14 @@ def _sort_out_step(
     values.pop("pauses", None)
     columns.pop("pauses", None)
     if total is None:
-        return
+        return False
     if "step" not in values:
         values["step"], columns["step"] = total, " + ".join(columns[name] for name in timers)
-    elif framework.step_may_be_sum and np.nanmax(np.abs(values["step"] / total - 1.0)) < SUM_TOLERANCE:
+        return True
+    if framework.step_may_be_sum and np.nanmax(np.abs(values["step"] / total - 1.0)) < SUM_TOLERANCE:
         notes.append(f"{columns['step']} is the sum of the other timers: what is outside them is not in the log")
+        return True
+    return False
 
 
 def _whole_rows(

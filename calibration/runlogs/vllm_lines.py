@@ -175,4 +175,3 @@ def _hold_out(table: NDArray[np.float64], values: dict[str, float]) -> HoldOutEr
         where=f"line {table[worst, 0]:.0f}",
         points=len(errors),
     )
-

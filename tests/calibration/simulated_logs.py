@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rlsim.build import Plan, plan
+from calibration.runlogs.matching import with_settings
+from rlsim.build import plan
 from rlsim.results.tables import tables
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.run import Run, simulate
@@ -38,7 +38,7 @@ BASE: dict[str, Any] = {
     "model": "Qwen2.5-1.5B",
     "cluster": {"device": "A100-SXM-80GB", "gpus": 4},
     "rollout": {"gpus": 2, "max_num_seqs": 64, "step_time": COEFFICIENTS},
-    "trainer": {"gpus": 2, "mfu": 0.5, "updates_per_step": 2, "reference": True},
+    "trainer": {"gpus": 2, "mfu": 0.5, "updates_per_step": 2, "reference": True, "balance": "lpt"},
     "workload": {
         "prompts_per_step": 8,
         "group_size": 4,
@@ -63,23 +63,26 @@ TRUTH: dict[str, dict[str, Any]] = {
 }
 
 
-def base_scenario(policy: Mapping[str, Any] | None = None) -> Scenario:
-    return Scenario.model_validate({**BASE, **({"policy": dict(policy)} if policy else {})})
+Settings = tuple[tuple[str, Any], ...]
+
+
+def base_scenario(settings: Settings = ()) -> Scenario:
+    """What the user writes down; ``settings`` are what is known besides."""
+    return with_settings(Scenario.model_validate(BASE), dict(settings))
+
+
+def true_scenario(settings: Settings = ()) -> Scenario:
+    """The base with the truth, and with ``settings`` on top."""
+    tree = dict(BASE)
+    for section, values in TRUTH.items():
+        tree[section] = {**tree.get(section, {}), **values}
+    return with_settings(Scenario.model_validate(tree), dict(settings))
 
 
 @cache
-def true_run(preset: str = "sync-disaggregated", parameters: tuple[tuple[str, Any], ...] = (), lengths: str = "") -> Run:
+def true_run(settings: Settings = (), replication: int = 0) -> Run:
     """The run that was "real"."""
-    tree = {**BASE, "policy": {"preset": preset, **dict(parameters)}}
-    for section, values in TRUTH.items():
-        tree[section] = {**tree.get(section, {}), **values}
-    if lengths:
-        tree["workload"] = {**tree["workload"], "response_tokens": int(lengths)}
-    return simulate(plan(Scenario.model_validate(tree)))
-
-
-def plan_of(run: Run) -> Plan:
-    return replace(run.plan)
+    return simulate(plan(true_scenario(settings)), replication)
 
 
 def steps_of(run: Run) -> pd.DataFrame:
@@ -108,9 +111,15 @@ def steps_of(run: Run) -> pd.DataFrame:
                 "prompt": own.prompt_tokens.mean(),
                 "tokens": float(step.tokens),
                 "samples": float(step.samples),
+                "passes": step.old_log_prob_seconds + step.reference_seconds,
+                "total": own.prompt_tokens.mean() + tokens.mean(),
+                "total_max": own.prompt_tokens.mean() + tokens.max(),
+                "span": own.start_lag.mean(),
+                "sample_wait": step.wait_seconds / len(own),
             }
         )
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table.assign(cumulative=table.tokens.cumsum())
 
 
 Named = Mapping[str, str]
@@ -134,7 +143,8 @@ VERL: Named = {
 def named(table: pd.DataFrame, names: Named) -> list[tuple[int, Row]]:
     """Rows under a framework's names."""
     return [
-        (int(row["number"]), {name: float(row[ours]) for ours, name in names.items()}) for row in table.to_dict("records")
+        (int(row["number"]), {name: float(row[ours]) for ours, name in names.items() if name})
+        for row in table.to_dict("records")
     ]
 
 
@@ -143,3 +153,162 @@ def write_verl_jsonl(folder: Path, table: pd.DataFrame, names: Named = VERL) -> 
     lines = [json.dumps({"step": step, "data": row}) for step, row in named(table, names)]
     file.write_text("\n".join(lines) + "\n")
     return file
+
+
+SLIME: Named = {
+    "step": "perf/step_time",
+    "generation": "perf/rollout_time",
+    "wait": "perf/train_wait_time",
+    "old_log_prob": "perf/log_probs_time",
+    "reference": "perf/ref_log_probs_time",
+    "update_actor": "perf/actor_train_time",
+    "sync": "perf/update_weights_time",
+    "mean": "rollout/response_len/mean",
+    "max": "rollout/response_len/max",
+    "min": "rollout/response_len/min",
+    "clipped": "rollout/truncated_ratio",
+    "total": "rollout/total_lengths",
+}
+SKYRL: Named = {
+    "step": "timing/step",
+    "generation": "timing/generate",
+    "passes": "timing/fwd_logprobs_values_reward",
+    "update_actor": "timing/train_critic_and_policy",
+    "sync": "timing/sync_weights",
+    "mean": "generate/avg_num_tokens",
+    "max": "generate/max_num_tokens",
+    "std": "generate/std_num_tokens",
+}
+NEMO_RL: Named = {
+    "step": "timing/train/total_step_time",
+    "generation": "timing/train/generation",
+    "passes": "timing/train/policy_and_reference_logprobs",
+    "update_actor": "timing/train/policy_training",
+    "sync": "timing/train/weight_sync",
+    "mean": "train/mean_gen_tokens_per_sample",
+    "max": "train/max_gen_tokens_per_sample",
+    "prompt": "train/mean_prompt_length",
+    "clipped": "train/truncation_rate",
+}
+VERL_ASYNC: Named = {**VERL, "generation": "", "wait": "timing_s/gen", "sync": "timing_s/param_sync"}
+AREAL: Named = {
+    "wait": "timeperf/rollout",
+    "old_log_prob": "timeperf/recompute_logp",
+    "reference": "timeperf/ref_logp",
+    "update_actor": "timeperf/train_step",
+    "sync": "timeperf/update_weights",
+    "total": "ppo_actor/seq_len/avg",
+    "total_max": "ppo_actor/seq_len/max",
+    "prompt": "ppo_actor/prompt_len/avg",
+    "span": "version_stats/sample_staleness_theta_avg",
+}
+TRL: Named = {
+    "step": "step_time",
+    "update_actor": "forward_time_s",
+    "sync": "weight_sync_time_s",
+    "sample_wait": "queue_wait_time_s",
+    "mean": "completions/mean_length",
+    "max": "completions/max_length",
+    "clipped": "completions/clipped_ratio",
+    "cumulative": "num_tokens",
+}
+
+
+def write_wandb_csv(folder: Path, table: pd.DataFrame, names: Named = SKYRL) -> Path:
+    """The export of a chart: each metric under ``run - metric``, with its range."""
+    file = folder / "wandb_export.csv"
+    columns = [name for name in names.values() if name]
+    header = ["Step", *(f"run-7{end}" for name in columns for end in (f" - {name}", f" - {name}__MIN"))]
+    with file.open("w", newline="") as text:
+        writer = csv.writer(text)
+        writer.writerow(header)
+        for step, row in named(table, names):
+            writer.writerow([step, *(value for name in columns for value in (row[name], row[name]))])
+    return file
+
+
+def write_console_dicts(folder: Path, table: pd.DataFrame, names: Named = SLIME) -> Path:
+    """Two dicts a step, as slime prints them, among other lines."""
+    lines = ["(RolloutManager pid=12) Capturing CUDA graphs"]
+    for step, row in named(table, names):
+        for title, prefix in (("rollout", "rollout/"), ("perf", "perf/")):
+            part = {name: np.float64(value) for name, value in row.items() if name.startswith(prefix)}
+            lines.append(f"[2026-01-01 10:00:00] train_metric.py:12 - {title} {step}: {part}")
+        lines.append(f"eval {step}: {{'perf/step_time': 1.0}}")
+    file = folder / "slime.log"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def write_trainer_state(folder: Path, table: pd.DataFrame, names: Named = TRL) -> Path:
+    history = [{"loss": 0.01, "epoch": 0.1, "step": step, **row} for step, row in named(table, names)]
+    file = folder / "trainer_state.json"
+    file.write_text(json.dumps({"best_metric": None, "log_history": history, "global_step": len(table)}))
+    return file
+
+
+def write_prime_rl(folder: Path, table: pd.DataFrame, names: Named | None = None) -> Path:
+    """Orchestrator and trainer into one console; both have a Time."""
+    lines = []
+    for row in table.to_dict("records"):
+        rate, length = row["tokens"] / row["step"], row["tokens"] / row["samples"]
+        head = f"\x1b[32m10:00:00\x1b[0m SUCCESS Step {row['number']} | Time: {row['step']:.2f}s"
+        lines.append(
+            f"{head} | Reward: 0.5000 | Throughput: {rate:.1f} tokens/s | Seq. Length: {length:.1f} tokens/sample"
+            " | Async Level: 1 | Max. Off-Policy Level: 1"
+        )
+        time = 3 * row["step"] if row["number"] == 1 else row["step"] + 0.3
+        lines.append(
+            f"SUCCESS Step {row['number']} | Time: {time:.2f}s | Loss: 0.0100 | Entropy: 0.3 | Mismatch KL: 0.001"
+            " | Grad. Norm: 0.1 | LR: 1.00e-06 | Throughput: 999 tokens/s | MFU: 4.0% | Peak Mem.: 50.0 GiB"
+        )
+    file = folder / "prime.log"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def write_tensorboard(folder: Path, table: pd.DataFrame, names: Named = NEMO_RL) -> Path:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    folder = folder / "tb"
+    writer = EventFileWriter(str(folder))
+    for step, row in named(table, names):
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+        writer.add_event(Event(step=step, wall_time=1.7e9 + step, summary=Summary(value=values)))
+    writer.close()
+    return folder
+
+
+def write_vllm_lines(folder: Path, run: Run, every_seconds: float, capacity: int) -> Path:
+    """A line an interval and engine; a request's first token is made by the step of its last chunk."""
+    lines = [f"INFO 01-01 10:00:00 [kv_cache_utils.py:1]  GPU KV cache size: {capacity:,} tokens"]
+    for engine in range(run.plan.shape.replicas):
+        rows = [row for row in run.log.windows if row.replica == engine]
+        ends = np.arange(1, int(rows[-1].end / 1e12 / every_seconds)) * every_seconds
+        for end in ends.tolist():
+            prompt, made, running, held = _interval(rows, end - every_seconds, end)
+            lines.append(
+                f"INFO 01-01 10:00:00 [loggers.py:248] Engine {engine:03d}: Avg prompt throughput: "
+                f"{prompt / every_seconds:.1f} tokens/s, Avg generation throughput: {made / every_seconds:.1f} tokens/s, "
+                f"Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: {100 * held / capacity:.1f}%, "
+                "Prefix cache hit rate: 0.0%"
+            )
+    file = folder / "vllm.log"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def _interval(rows: list[Any], start: float, end: float) -> tuple[float, float, int, int]:
+    prompt = made = 0.0
+    running = held = 0
+    for row in rows:
+        low, high = row.start / 1e12, row.end / 1e12
+        share = max(0.0, min(high, end) - max(low, start)) / (high - low)
+        prompt += share * row.steps * row.prefill_tokens
+        made += share * row.steps * row.decodes
+        if low <= end < high:
+            running = row.decodes + row.chunks
+            held = row.kv_tokens + round((end - low) / (high - low) * row.steps * row.decodes)
+    return prompt, made, running, held
