@@ -22,6 +22,7 @@ from calibration.stepfit import hold_out_by_kind
 from calibration.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.errors import ParameterError
+from rlsim.core.log import WindowRow
 from rlsim.core.replica import Replica
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
 from rlsim.costs.catalogue import model
@@ -153,6 +154,7 @@ class _Replay:
         self._noticed: list[Request] = []
         """Arrived while the step now to begin was already decided."""
         self._gauges: list[Gauge] = []
+        self._windows: list[WindowRow] = []
         self._least_free = limits.kv_blocks
 
     def run(self) -> Replayed:
@@ -167,7 +169,12 @@ class _Replay:
         scheduler = self._scheduler
         peak = self._limits.kv_blocks - self._least_free
         return Replayed(
-            tuple(self._timelines()), tuple(self._gauges), self._replica.total_steps, scheduler.preemptions, peak
+            tuple(self._timelines()),
+            tuple(self._gauges),
+            self._replica.total_steps,
+            scheduler.preemptions,
+            peak,
+            tuple(self._windows),
         )
 
     def _take_arrivals(self) -> None:
@@ -189,6 +196,7 @@ class _Replay:
             end = _earlier(self._replica.cut(self._now), end)
         if self._next < len(self._arrivals) and self._arrivals[self._next] < end:
             end = _earlier(self._replica.cut(self._arrivals[self._next]), end)
+        self._windows.append(self._replica.window(end))
         scheduler = self._scheduler
         waiting = scheduler.waiting_count + len(self._noticed)
         self._least_free = min(self._least_free, scheduler.free_blocks)

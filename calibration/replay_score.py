@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.timelines import Gauge, RecordedRun, Timeline
+from rlsim.core.log import WindowRow
 from rlsim.costs.evidence import HoldOutError
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Replayed:
     steps: int
     preemptions: int
     peak_kv_blocks: int
+    windows: tuple[WindowRow, ...] = ()
+    """Runs of engine steps, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def calibrate_logs(
         str,
         typer.Option(
             "--format",
-            help="auto, jsonl, wandb-csv, trainer-state, console-dicts, prime-rl, tensorboard, vllm-stats or timelines.",
+            help="auto, jsonl, wandb-csv, trainer-state, console-dicts, prime-rl, tensorboard, vllm-stats, timelines.",
         ),
     ] = "auto",
     skip: Annotated[int, typer.Option(min=0, help="Steps left out at the start (compilation, filling).")] = 1,

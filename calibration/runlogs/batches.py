@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rlsim.core.replica import Replica
 from rlsim.core.steptime import StepTime
 from rlsim.core.streams import generator
 from rlsim.core.ticks import to_seconds
-from rlsim.costs.training import TrainingCost
+from rlsim.costs.training import Samples, TrainingCost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MOST_STEPS = 200
 """Steps that are rebuilt; of longer logs every n-th."""
 DEALT_SAMPLES, MOST_DEALS, FEWEST_DEALS = 512, 16, 4
-"""A batch is dealt to several replicas in many ways, the more the smaller it is, and their mean taken: what the log does
-not say must average out, or it would pass for variation of the work and flatten the fitted line."""
+"""A batch is dealt to several replicas in many ways, the more the smaller it is, and their mean taken: what the log
+does not say must average out, or it would pass for variation of the work and flatten the fitted line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,8 @@ def optimizer_seconds(training: TrainingCost, samples: int) -> float:
 
 
 def _train(trainer: TrainingCost, batch: NDArray[np.int64], prompt: int) -> tuple[float, float]:
-    phases = dict(trainer.phases(np.stack([np.full_like(batch, prompt), batch], axis=1)))
+    samples = cast(Samples, np.stack([np.full_like(batch, prompt), batch], axis=1))
+    phases = dict(trainer.phases(samples))
     return phases["old_log_prob"], phases["update_actor"] - optimizer_seconds(trainer, len(batch))
 
 

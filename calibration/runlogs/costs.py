@@ -1,8 +1,8 @@
 """Costs from logged times: what the engine, the trainer and a publication take, in units of the base scenario's.
 
-Times are linear in the work that the rebuilt batches hold, so each cost is a line: its slope a factor on what the base
-says, its constant an overhead. An optimizer update has a key for its overhead, so its constant is always fitted; where a
-constant is not expected (generation, log-probability passes) it is kept only when it is far from zero.
+Times are linear in the work that the rebuilt batches hold, so each cost is a line: its slope a factor on what the
+base says, its constant an overhead. An optimizer update has a key for its overhead, so its constant is always fitted;
+where a constant is not expected (generation, log-probability passes) it is kept only when it is far from zero.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def fit_generation(steps: Steps, plan: Plan, priced: Priced) -> CostFit:
     _check_possible(steps, plan, priced, seconds)
     work, count = priced.engine_seconds, priced.engine_steps
     check_varies(steps.origin, f"the work behind {name}", work[rows], "the cost of an engine step")
+    _check_follows(steps, name, seconds[rows], work[rows])
     ratio = work[rows] / count[rows]
     if ratio.std() / ratio.mean() < LEAST_RATIO_VARIATION:
         return _scale_alone(steps, name, seconds, work, rows, "batches are too much alike to tell it from the factor")
@@ -106,6 +107,11 @@ def _scale_alone(
         predicted=line.coefficients[0] * work,
         scale=float(line.coefficients[0]),
     )
+
+
+def _check_follows(steps: Steps, name: str, seconds: NDArray[np.float64], work: NDArray[np.float64]) -> None:
+    """The time of a step with more work must be longer, not only its mean right."""
+    _check_rises(steps, name, least_squares(seconds, [work, np.ones(len(work))]))
 
 
 def _check_rises(steps: Steps, name: str, line: Line) -> None:
@@ -194,11 +200,10 @@ def _slope_and_constant(
     check_varies(steps.origin, f"the work behind {name}", work[rows], "its cost")
     source = f"{name} over rebuilt batches"
     line = least_squares(seconds[rows], [work[rows], np.ones(rows.sum())])
+    _check_rises(steps, name, line)
     if line.coefficients[1] > 0 and (expected or _surprises(line)):
-        _check_rises(steps, name, line)
         return line.estimate(0, name, source), line.estimate(1, name, source)
     line = least_squares(seconds[rows], [work[rows]])
-    _check_rises(steps, name, line)
     return line.estimate(0, name, source), None
 
 

@@ -52,7 +52,8 @@ class Line:
 
     def estimate(self, index: int, key: str, source: str) -> Estimate:
         """One coefficient."""
-        return Estimate(key, *(float(part[index]) for part in (self.coefficients, self.low, self.high)), source)
+        value, low, high = (float(part[index]) for part in (self.coefficients, self.low, self.high))
+        return Estimate(key, value, low, high, source)
 
 
 def least_squares(target: NDArray[np.float64], columns: Sequence[NDArray[np.float64]]) -> Line:

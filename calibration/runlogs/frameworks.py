@@ -26,9 +26,9 @@ QUANTITIES = {
     "prompt_mean": "mean prompt tokens",
     "total_mean": "mean tokens of prompt and response",
     "total_max": "longest prompt and response, tokens",
-    "tokens": "tokens of the step, prompts included",
-    "total_rate": "tokens a second, over the step",
-    "cumulative_tokens": "tokens since the start",
+    "tokens": "tokens of the step, prompts included (checks the batch)",
+    "total_rate": "tokens a second, over the step (checks the batch)",
+    "cumulative_tokens": "tokens since the start (checks the batch)",
     "pauses": "seconds of evaluation and checkpoints inside the step",
 }
 """What a log may hold, by our names."""
@@ -248,3 +248,17 @@ def framework_of(names: set[str], origin: str) -> Framework:
         known = "; ".join(f"{one.name}: {next(iter(one.columns.values()))[0]}, ..." for one in FRAMEWORKS)
         raise ParameterError(origin, sorted(names)[:12], f"the metrics of a framework that is known ({known})")
     return best
+
+
+def as_markdown() -> str:
+    """The table of calibration/README.md: what is read of each framework's log, and from which columns."""
+    lines = ["| framework | quantity | columns, the first that is there |", "|---|---|---|"]
+    for framework in FRAMEWORKS:
+        for quantity, names in framework.columns.items():
+            shown = " + ".join(f"`{n}`" for n in names) if quantity in framework.summed else _shown(names)
+            lines.append(f"| {framework.name} | {QUANTITIES[quantity]} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

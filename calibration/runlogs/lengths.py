@@ -1,6 +1,6 @@
 """The length law of responses from what steps log of them: a mean, and how far the longest or the cut ones are.
 
-A mean and a cap leave the spread open. The longest of n samples, or the share that the cap cut, or a standard deviation,
+A mean and a cap leave the spread open. The longest of n samples, the share that the cap cut, or a standard deviation
 gives it, for a family of laws that has to be assumed: here the capped lognormal.
 """
 

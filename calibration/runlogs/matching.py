@@ -1,7 +1,7 @@
-"""Engines that work beside the trainer: the factor on their step law at which a simulated run is as fast as the real one.
+"""Engines that work beside the trainer: the factor on their law at which a simulated run is as fast as the real one.
 
-An asynchronous run logs no time of generation. Where the trainer waits for samples, the engines set the pace, and the step
-time says how fast they are; where it does not, any engine that is fast enough gives the same log.
+An asynchronous run logs no time of generation. Where the trainer waits for samples, the engines set the pace, and the
+step time says how fast they are; where it does not, any engine that is fast enough gives the same log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlsim.sim.run import simulate
 LEAST_ELASTICITY = 0.25
 """Relative change of the step time for a relative change of the engines' below which the trainer sets the pace."""
 LARGEST_FACTOR = 16.0
-TOLERANCE = 0.002
+TOLERANCE = 0.005
 MOST_ROUNDS = 8
 
 
@@ -73,7 +73,7 @@ def _trainer_bound(elasticity: float) -> str:
 
 
 def _solve(scenario: Scenario, target: float, steps: Steps) -> tuple[float, float, float]:
-    """Factor, half the interval of the simulated mean there, and the elasticity of the step time; by secants in logs."""
+    """Factor, half the interval of the simulated mean, and the elasticity of the step time; by secants in logs."""
     at, value, spread = 0.0, *_log_step(scenario, 1.0)
     step = math.log(target) - value or 0.1
     elasticity = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 PROFILE = "profile.json"
 MOST_SIMULATED_STEPS = 24
+BATCH_TOLERANCE = 0.05
 SURVIVORS = 0.05
 """Share by which a simulated run's trained responses are shorter than the generated ones from which it is said."""
 
@@ -81,6 +81,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
         allowed = "a time of generation: what a step spends on it and on training cannot be told apart without"
         raise ParameterError(log.origin, sorted(steps.columns.values()), allowed)
     lengths = fit_lengths(steps, base)
+    _check_batch(steps, lengths, made)
     priced = price_steps(steps, lengths, made, synchronous)
     fits = _cost_fits(steps, made, priced)
     settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
@@ -124,6 +125,31 @@ def _check_plain(base: Scenario) -> None:
     if base.workload.classes or base.rollout.pools:
         key = "workload.classes" if base.workload.classes else "rollout.pools"
         raise ParameterError(key, "given", "none: logs of one kind of prompts on one kind of replica are fitted")
+
+
+def _check_batch(steps: Steps, lengths: LengthFit, made: Plan) -> None:
+    """Where a log counts a step's tokens, they must be those of as many samples as the base says."""
+    tokens = _tokens(steps)
+    if tokens is None:
+        return
+    name, counted = tokens
+    samples = float(np.median(counted / (lengths.prompt_tokens + lengths.response_tokens)[-len(counted) :]))
+    expected = made.shape.prompts_per_step * made.shape.group_size
+    if abs(samples / expected - 1) > BATCH_TOLERANCE:
+        found = f"{name}: the tokens of {samples:.0f} samples a step"
+        raise ParameterError(steps.origin, found, f"{expected}, prompts_per_step x group_size of the base scenario")
+
+
+def _tokens(steps: Steps) -> tuple[str, NDArray[np.float64]] | None:
+    """The column that counts tokens, and those of each step (of a running total: of each but the first)."""
+    if steps.has("tokens"):
+        return steps.columns["tokens"], steps.values["tokens"]
+    if steps.has("total_rate"):
+        return steps.columns["total_rate"], steps.values["total_rate"] * steps.values["step"]
+    if steps.has("cumulative_tokens"):
+        grown = np.diff(steps.values["cumulative_tokens"]) / np.diff(steps.numbers)
+        return steps.columns["cumulative_tokens"], grown
+    return None
 
 
 def _cost_fits(steps: Steps, made: Plan, priced: Priced) -> dict[str, CostFit]:

@@ -1,13 +1,13 @@
 """A serving run's timelines, request by request: the step law that replays them, and a scenario like them.
 
 With layer-time tables of the GPU the law is theirs, and the terms that no table holds are fitted
-(:mod:`calibration.replay`). Without, an affine law is fitted to the first half of the requests, all of them being simulated.
+(:mod:`calibration.replay`). Without, an affine law is fitted to the first half of the requests
+(:mod:`calibration.runlogs.exposure`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from calibration.kernel_tables import read_kernel_tables
 from calibration.replay import capture_sizes, engine_limits, find_tables, fit_terms, replay, with_terms
 from calibration.replay_score import Replayed, Terms, end_to_end_seconds, first_token_seconds, score
 from calibration.runlogs.estimates import CONFIDENCE, Estimate, check_varies
+from calibration.runlogs.exposure import fit_law
 from calibration.runlogs.matching import with_settings
 from calibration.runlogs.report import Report
 from calibration.runlogs.reproduce import PROFILE
@@ -24,7 +25,6 @@ from calibration.timelines import RecordedRun, Timeline, read_run
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device_names, model
 from rlsim.costs.profile import HoldOutError, Profile
-from rlsim.costs.provenance import Provenance
 from rlsim.costs.steplaw import StepLaw
 from rlsim.scenario.schema import Scenario
 
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 FEWEST_REQUESTS = 40
 BLOCKS = 10
 """Runs of consecutive requests whose mean latencies are fitted: single requests are not independent."""
-NAMES = ("base_seconds", "per_sequence_seconds", "per_kv_token_seconds", "per_prefill_token_seconds")
 HOST, ALL_REDUCE = "host seconds a step", "all-reduce seconds a token"
-SETTLED = 1e-6
-DIFFERENCE = 1e-3
-"""Relative change of a coefficient's log that a slope is taken from: less moves no request to another step."""
-LEAST_SHARE = 1e-6
-"""Of the first guess, below which a coefficient counts as zero."""
 
 
 def reproduce_requests(
@@ -93,7 +87,7 @@ def _fit(
         return _latencies(replay(run, limits, law, asynchronous).timelines) / measured - 1.0
 
     if kernels is None:
-        law, estimates, unknown = _fit_affine(run, residuals)
+        law, estimates, unknown = fit_law(run, limits, asynchronous)
         return law, estimates, columns, [*unknown, "pairs of prefill attention: not told from prompt tokens"]
     priced = read_kernel_tables(kernels).step_law(model(run.settings.model).layers, capture_sizes(run.settings))
     terms = fit_terms(run, limits, priced, asynchronous)
@@ -126,59 +120,9 @@ def _latencies(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:
     return np.array([part.mean() for blocks in parts for part in blocks])
 
 
-def _fit_affine(
-    run: RecordedRun, residuals: Callable[[StepLaw], NDArray[np.float64]]
-) -> tuple[StepLaw, tuple[Estimate, ...], list[str]]:
-    """Least squares of relative errors of block means, no coefficient below zero; and what cannot be told."""
-    from scipy.optimize import least_squares
-
-    unit = np.array(_first_guess(run))
-
-    def errors(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        return residuals(StepLaw.affine(*np.exp(logs).tolist()))
-
-    fit = least_squares(errors, np.log(unit), diff_step=DIFFERENCE, xtol=SETTLED, ftol=SETTLED)
-    seen = np.exp(fit.x) > LEAST_SHARE * unit
-    values = np.where(seen, np.exp(fit.x), 0.0)
-    reach = values[seen] * _spread(fit.fun, fit.jac[:, seen])
-    source = "mean latencies in blocks of requests, all of them replayed"
-    names = [name for name, kept in zip(NAMES, seen, strict=True) if kept]
-    found = tuple(
-        _estimate(f"rollout.step_time.{name}", value, by, source)
-        for name, value, by in zip(names, values[seen], reach, strict=True)
-    )
-    unknown = [f"{name}: not above zero in this log" for name in NAMES if name not in names]
-    law = replace(
-        StepLaw.affine(*values.tolist()), provenance=Provenance("fitted", f"timelines of requests ({run.name})")
-    )
-    return law, found, [*unknown, *_vague(found)]
-
-
-def _vague(estimates: tuple[Estimate, ...]) -> list[str]:
-    """Coefficients whose intervals reach zero."""
-    names = [one.key.rsplit(".", 1)[-1] for one in estimates if one.low <= 0]
-    return [f"{', '.join(names)} one by one: only their sum is certain"] if names else []
-
-
-def _first_guess(run: RecordedRun) -> list[float]:
-    """From the time per token of each request over the requests that ran beside it; a guess for prompts."""
-    from scipy.optimize import nnls
-
-    timelines = run.timelines
-    first, last = (np.array([timeline[place] for timeline in timelines]) for place in (3, 4))
-    tokens = np.array([max(1, timeline.output_tokens - 1) for timeline in timelines])
-    held = np.array([timeline.input_tokens + timeline.output_tokens / 2 for timeline in timelines])
-    span = np.maximum(last - first, 1e-9)
-    shared = np.maximum(0.0, np.minimum.outer(last, last) - np.maximum.outer(first, first))
-    running, kv = shared.sum(axis=1) / span, shared @ held / span
-    pace = span / tokens
-    design = np.stack([np.ones(len(pace)), running, kv], axis=1) / pace[:, None]
-    found, _ = nnls(design, np.ones(len(pace)))
-    floor = float(np.median(pace)) * np.array([1e-2, 1e-4, 1e-7])
-    return [*np.maximum(found, floor).tolist(), float(np.median(pace)) * 1e-2]
-
-
-def _reach(values: NDArray[np.float64], residuals: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+def _reach(
+    values: NDArray[np.float64], residuals: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+) -> NDArray[np.float64]:
     """Half the intervals of fitted values, from how the errors that are left turn with them."""
     at = residuals(values)
     steps = np.maximum(np.abs(values), 1e-5) * 0.02 + 1e-6
@@ -192,7 +136,7 @@ def _spread(errors: NDArray[np.float64], jacobian: NDArray[np.float64]) -> NDArr
     freedom = len(errors) - jacobian.shape[1]
     variance = float((errors**2).sum()) / freedom
     covariance = variance * np.linalg.pinv(jacobian.T @ jacobian)
-    reach: NDArray[np.float64] = float(t.ppf(0.5 + CONFIDENCE / 2, freedom)) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    reach: NDArray[np.float64] = float(t.ppf(0.5 + CONFIDENCE / 2, freedom)) * np.sqrt(np.diag(covariance))
     return reach
 
 
@@ -202,8 +146,13 @@ def _errors(run: RecordedRun, replayed: Replayed, half: int) -> dict[str, HoldOu
         measured, predicted = latency(run.timelines[half:]), latency(replayed.timelines[half:])
         errors = np.abs(predicted / np.maximum(measured, 1e-9) - 1)
         worst = int(errors.argmax())
-        values = (float(np.median(errors)), float(np.quantile(errors, 0.95)), float(errors[worst]))
-        found[name] = HoldOutError(*(round(value, 5) for value in values), f"request {half + worst + 1}", len(errors))
+        found[name] = HoldOutError(
+            median=round(float(np.median(errors)), 5),
+            p95=round(float(np.quantile(errors, 0.95)), 5),
+            worst=round(float(errors[worst]), 5),
+            where=f"request {half + worst + 1}",
+            points=len(errors),
+        )
     return found
 
 

@@ -80,7 +80,15 @@ def read_steps(log: RunLog, synchronous: bool, skip: int = 1) -> Steps:
     values = {quantity: column[kept] for quantity, column in values.items()}
     separate = "reference" in framework.columns
     return Steps(
-        log.origin, framework.name, synchronous, separate, step_is_sum, numbers, values, columns, (*notes, *framework.traps)
+        log.origin,
+        framework.name,
+        synchronous,
+        separate,
+        step_is_sum,
+        numbers,
+        values,
+        columns,
+        (*notes, *framework.traps),
     )
 
 
@@ -126,7 +134,7 @@ def _sort_out_step(
     framework: Framework, values: dict[str, NDArray[np.float64]], columns: dict[str, str], notes: list[str]
 ) -> bool:
     timers = [name for name in TIMERS if name in values]
-    total = sum(np.nan_to_num(values[name]) for name in timers) if timers else None
+    total = np.sum([np.nan_to_num(values[name]) for name in timers], axis=0) if timers else None
     if "pauses" in values and "step" in values:
         values["step"] = values["step"] - values.pop("pauses")
         notes.append(f"{columns.pop('pauses')} is taken out of the step")

@@ -29,9 +29,11 @@ def _scalars(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
     events.Reload()
     tags = events.Tags()
     for tag in tags["scalars"]:
-        yield from ((event.step, {tag: float(event.value)}) for event in events.Scalars(tag))
+        for event in events.Scalars(tag):
+            yield int(event.step), {tag: float(event.value)}
     for tag in tags["tensors"]:
-        yield from ((event.step, {tag: _single(event.tensor_proto)}) for event in events.Tensors(tag))
+        for event in events.Tensors(tag):
+            yield int(event.step), {tag: _single(event.tensor_proto)}
 
 
 def _single(tensor: Any) -> float | None:

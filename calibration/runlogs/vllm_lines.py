@@ -1,8 +1,8 @@
 """The step law of an engine from vLLM's own statistics lines: throughput over what was running.
 
-A line gives, over its interval, prompt and generation tokens a second, and at its end the requests that run and the share
-of the KV cache in use. With ``R`` running, a token each a step, steps follow each other every ``R / generation rate``
-seconds; beside prefill at ``p`` tokens a second a step takes ``base + sequence R + KV tokens + p R / rate`` of its costs.
+A line gives, over its interval, prompt and generation tokens a second, and at its end the requests that run and the
+share of the KV cache in use. With ``R`` running, a token each a step, steps follow each other every ``R / rate``
+seconds; base, ``R`` sequences, KV tokens and ``p R / rate`` prompt tokens (``p`` a second) each have their share of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,7 +109,7 @@ class Interval(NamedTuple):
 def intervals(lines: StatLines, kv_tokens: int) -> Iterator[Interval]:
     """Those in which about as many requests ran at the end as at the start."""
     for stats in lines.engines.values():
-        for before, after in zip(stats, stats[1:], strict=False):
+        for before, after in pairwise(stats):
             running = (before.running + after.running) / 2
             if not after.generation_rate or abs(after.running - before.running) > STEADY * running:
                 continue

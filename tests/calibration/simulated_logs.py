@@ -79,6 +79,12 @@ def true_scenario(settings: Settings = ()) -> Scenario:
     return with_settings(Scenario.model_validate(tree), dict(settings))
 
 
+def role_change_seconds() -> float:
+    """Of both changes in a step on shared GPUs, which no log holds apart."""
+    cost = plan(true_scenario((("policy.preset", "nemo-rl-sync"),))).switching
+    return cost.to_training_seconds() + cost.to_rollout_seconds()
+
+
 @cache
 def true_run(settings: Settings = (), replication: int = 0) -> Run:
     """The run that was "real"."""
@@ -290,8 +296,9 @@ def write_vllm_lines(folder: Path, run: Run, every_seconds: float, capacity: int
         for end in ends.tolist():
             prompt, made, running, held = _interval(rows, end - every_seconds, end)
             lines.append(
-                f"INFO 01-01 10:00:00 [loggers.py:248] Engine {engine:03d}: Avg prompt throughput: "
-                f"{prompt / every_seconds:.1f} tokens/s, Avg generation throughput: {made / every_seconds:.1f} tokens/s, "
+                f"INFO 01-01 10:00:00 [loggers.py:248] Engine {engine:03d}: "
+                f"Avg prompt throughput: {prompt / every_seconds:.1f} tokens/s, "
+                f"Avg generation throughput: {made / every_seconds:.1f} tokens/s, "
                 f"Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: {100 * held / capacity:.1f}%, "
                 "Prefix cache hit rate: 0.0%"
             )
