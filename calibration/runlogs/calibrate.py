@@ -7,6 +7,7 @@ from pathlib import Path
 
 from calibration.runlogs.formats import READERS, TIMELINES, VLLM_STATS, format_of
 from calibration.runlogs.matching import with_settings
+from calibration.runlogs.profiles import log_profile
 from calibration.runlogs.report import Report, report_of
 from calibration.runlogs.reproduce import PROFILE, reproduce
 from calibration.runlogs.vllm_lines import LineFit, fit_stat_lines, read_stat_lines
@@ -69,16 +70,15 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[Report, Scenario, Prof
     limits = made.pools[0].limits
     capacity = lines.kv_tokens or limits.kv_blocks * limits.block_size
     fit = fit_stat_lines(lines, capacity)
-    profile = Profile(
-        name=f"{made.architecture.name}_{made.device.name}_tp{base.rollout.tensor_parallel}_vllm-lines".lower(),
-        model=made.architecture.name,
-        device=made.pools[0].device.name,
-        tensor_parallel=base.rollout.tensor_parallel,
-        expert_parallel=base.rollout.expert_parallel,
+    profile = log_profile(
+        with_settings(base, {"model": made.architecture.name}),
+        made.pools[0].device.name,
+        fit.law,
+        fit.hold_out,
+        {},
+        source="vllm-lines",
+        method="least relative squares of step times from running requests over throughput",
         engine="vllm",
-        engine_version="not in the log",
-        law=fit.law,
-        hold_out=fit.hold_out,
         kv_capacity_tokens=capacity,
         notes=f"{fit.intervals} intervals of {lines.origin}",
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibration.runlogs.estimates import Estimate
 from calibration.runlogs.reproduce import Held, Reproduction
-from rlsim.costs.profile import HoldOutError
+from rlsim.costs.evidence import HoldOutError
 
 
 @dataclass(frozen=True, slots=True)

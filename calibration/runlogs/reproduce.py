@@ -13,11 +13,13 @@ from calibration.runlogs.costs import CostFit, fit_generation, fit_passes, fit_r
 from calibration.runlogs.estimates import Estimate, mean_reach
 from calibration.runlogs.lengths import LengthFit, fit_lengths
 from calibration.runlogs.matching import fit_by_matching, simulated, with_settings
+from calibration.runlogs.profiles import log_profile
 from calibration.runlogs.records import RunLog
 from calibration.runlogs.steps import Steps, read_steps
 from rlsim.build import Plan, plan
 from rlsim.core.errors import ParameterError
-from rlsim.costs.profile import HoldOutError, Profile
+from rlsim.costs.evidence import HoldOutError
+from rlsim.costs.profile import Profile
 from rlsim.costs.provenance import Provenance
 from rlsim.costs.steplaw import StepLaw
 from rlsim.policies.admission.barrier import Barrier
@@ -90,9 +92,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
         fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), made)
         scenario = with_settings(scenario, fits["sync"].settings)
     engine = fits["generation"] if synchronous else fit_by_matching(steps, _short(scenario))
-    law = _law(made, engine, log, steps)
     errors = _errors(steps, priced, fits)
-    profile = _profile(scenario, made, law, steps, errors)
     last = steps.values["step"][steps.held_out]
     runs = _simulated(scenario, engine)
     held = Held(float(last.mean()), mean_reach(last), sum(one.step_seconds for one in runs) / len(runs))
@@ -106,7 +106,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
             *(said for fit in everything for said in fit.unidentified),
         ),
         with_settings(scenario, _profile_source(scenario)),
-        replace(profile, hold_out=_overall(errors, held, steps)),
+        _profile(made, engine, log, steps, errors, held),
         errors,
         held,
     )
@@ -255,18 +255,21 @@ def _overall(errors: dict[str, HoldOutError], held: Held, steps: Steps) -> HoldO
     return HoldOutError(error, error, error, where, 1)
 
 
-def _profile(scenario: Scenario, made: Plan, law: StepLaw, steps: Steps, errors: dict[str, HoldOutError]) -> Profile:
-    rollout, pool = scenario.rollout, made.pools[0]
-    return Profile(
-        name=f"{made.architecture.name}_{pool.device.name}_tp{rollout.tensor_parallel}_{steps.framework}-log".lower(),
-        model=made.architecture.name,
-        device=pool.device.name,
-        tensor_parallel=rollout.tensor_parallel,
-        expert_parallel=rollout.expert_parallel,
+def _profile(
+    made: Plan, engine: CostFit, log: RunLog, steps: Steps, errors: dict[str, HoldOutError], held: Held
+) -> Profile:
+    """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
+    law, pool = _law(made, engine, log, steps), made.pools[0]
+    how = "generation of rebuilt batches" if steps.synchronous else "simulated runs brought to the mean step"
+    return log_profile(
+        with_settings(made.scenario, {"model": made.architecture.name}),
+        pool.device.name,
+        law,
+        _overall(errors, held, steps),
+        errors,
+        source=f"{steps.framework}-log",
+        method=f"{law.provenance.source}: {how}",
         engine=f"as run by {steps.framework}",
-        engine_version="not in the log",
-        law=law,
-        hold_out=errors.get("generation", HoldOutError(0.0, 0.0, 0.0, "", 0)),
         kv_capacity_tokens=pool.limits.kv_blocks * pool.limits.block_size,
         notes=f"{steps.count} steps of {steps.origin}; the shape of the law is the base scenario's, not the log's",
     )

@@ -19,12 +19,14 @@ from calibration.replay_score import Replayed, Terms, end_to_end_seconds, first_
 from calibration.runlogs.estimates import CONFIDENCE, Estimate, check_varies
 from calibration.runlogs.exposure import fit_law
 from calibration.runlogs.matching import with_settings
+from calibration.runlogs.profiles import log_profile
 from calibration.runlogs.report import Report
 from calibration.runlogs.reproduce import PROFILE
 from calibration.timelines import RecordedRun, Timeline, read_run
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device_names, model
-from rlsim.costs.profile import HoldOutError, Profile
+from rlsim.costs.evidence import HoldOutError
+from rlsim.costs.profile import Profile
 from rlsim.costs.steplaw import StepLaw
 from rlsim.scenario.schema import Scenario
 
@@ -167,17 +169,17 @@ def _not_recorded(run: RecordedRun) -> list[str]:
 
 
 def _profile(run: RecordedRun, scenario: Scenario, law: StepLaw, errors: dict[str, HoldOutError]) -> Profile:
-    settings, architecture = run.settings, model(scenario.model)
-    return Profile(
-        name=f"{architecture.name}_{scenario.cluster.device}_tp{settings.tensor_parallel}_timelines".lower(),
-        model=architecture.name,
-        device=scenario.cluster.device,
-        tensor_parallel=settings.tensor_parallel,
-        expert_parallel=1,
+    settings = run.settings
+    return log_profile(
+        with_settings(scenario, {"model": model(scenario.model).name}),
+        scenario.cluster.device,
+        law,
+        errors["end to end"],
+        errors,
+        source="timelines",
+        method="latencies of replayed requests",
         engine="vllm",
         engine_version=settings.engine_version,
-        law=law,
-        hold_out=errors["end to end"],
         kv_capacity_tokens=None if settings.kv_blocks is None else settings.kv_blocks * settings.block_size,
         notes=f"{len(run.timelines)} requests of {run.name}",
     )

@@ -19,7 +19,7 @@ import numpy as np
 from calibration.runlogs.estimates import MOST_SHARED, Estimate, check_varies, least_squares, shared
 from calibration.runlogs.records import read_text
 from rlsim.core.errors import ParameterError
-from rlsim.costs.profile import HoldOutError
+from rlsim.costs.evidence import HoldOutError
 from rlsim.costs.provenance import Provenance
 from rlsim.costs.steplaw import StepLaw
 
