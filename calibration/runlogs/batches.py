@@ -120,6 +120,8 @@ def full_speed(training: TrainingCost) -> TrainingCost:
         fixed_seconds_per_step=0.0,
         seconds_per_update=0.0,
         seconds_per_micro_batch=0.0,
+        attention_mfu=None,
+        logprob_seconds_per_micro_batch=None,
         old_log_prob=True,
     )
 

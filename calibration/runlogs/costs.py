@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 SCALE, OFFSET = "rollout.step_time.scale", "rollout.step_time.offset_seconds"
 FIXED, PER_UPDATE = "trainer.fixed_seconds_per_step", "trainer.seconds_per_update"
 PUBLICATION = "seconds of a publication"
-PER_MICRO_BATCH = "trainer.seconds_per_micro_batch"
+NOT_TOLD = {
+    "trainer.profile": None,
+    "trainer.attention_mfu": None,
+    "trainer.seconds_per_micro_batch": 0.0,
+    "trainer.logprob_seconds_per_micro_batch": None,
+}
+"""Keys of the trainer that a log cannot tell from its utilisation, which stands for all of them."""
 LEAST_RATIO_VARIATION = 0.02
 """Of base seconds a step, below which a factor and an overhead of every engine step cannot be told apart."""
 IMPOSSIBLE = 0.5
@@ -149,7 +155,7 @@ def fit_update(steps: Steps, plan: Plan, priced: Priced) -> CostFit:
     seconds = steps.values["update_actor"][priced.rows] - optimizer
     slope, constant = _slope_and_constant(steps, name, seconds, priced.update_seconds, rows, expected=True)
     found = [_utilisation(steps, slope, "trainer.mfu", name)]
-    settings: dict[str, object] = {"trainer.mfu": found[0].value, PER_UPDATE: 0.0, PER_MICRO_BATCH: 0.0}
+    settings: dict[str, object] = {"trainer.mfu": found[0].value, PER_UPDATE: 0.0, **NOT_TOLD}
     if constant is not None:
         found.append(_scaled(constant, PER_UPDATE, 1 / updates))
         settings[PER_UPDATE] = found[1].value
