@@ -108,6 +108,24 @@ class KernelTables:
         seconds = np.array([row.seconds for row in rows])
         return max(0.0, float(pairs @ (seconds - launch) / (pairs @ pairs)))
 
+    def mixed_attention(self) -> dict[int, float]:
+        """One layer's seconds a KV token beside a chunk, by decodes, over the constant of as many decodes alone.
+
+        Least squared relative error over all chunks and contexts fitted. Empty for tables without mixed rows; batches
+        that were only measured alone take the nearest mixed one's surcharge factor.
+        """
+        low, high = FITTED_CONTEXTS
+        pair, alone = self.pair_seconds(), self.decode_attention()
+        rows: dict[int, list[AttentionTime]] = {}
+        for row in self.attention:
+            if row.chunk and row.decodes in alone and row.cached <= high and low <= row.context <= high:
+                rows.setdefault(row.decodes, []).append(row)
+        factors = {n: _mixed_slope(rows[n], pair, alone[n][0]) / alone[n][1] for n in sorted(rows) if alone[n][1]}
+        if not factors:
+            return {}
+        spread = np.interp(list(alone), list(factors), list(factors.values()))
+        return {n: float(factor * alone[n][1]) for n, factor in zip(alone, spread, strict=True)}
+
     def step_law(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> StepLaw:
         """The law of a step of ``decoder_layers`` layers, without host overhead and collectives.
 
@@ -129,6 +147,7 @@ class KernelTables:
             kv_seconds_per_token=tuple(decoder_layers * slope for _, slope in attention.values()),
             pair_seconds=decoder_layers * self.pair_seconds(),
             provenance=Provenance("silicon-table", self.source),
+            mixed_kv_seconds_per_token=tuple(decoder_layers * slope for slope in self.mixed_attention().values()),
         )
 
     def step_samples(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> list[StepSample]:
@@ -248,6 +267,15 @@ def _line(rows: Sequence[AttentionTime]) -> tuple[float, float]:
     seconds = np.array([row.seconds for row in rows])
     slope = max(0.0, float(np.polyfit(tokens, seconds, 1)[0]))
     return max(0.0, float((seconds - slope * tokens).mean())), slope
+
+
+def _mixed_slope(rows: Sequence[AttentionTime], pair_seconds: float, constant: float) -> float:
+    """Seconds a KV token that mixed rows take over a constant and their chunks' pairs; not below zero."""
+    tokens = np.array([row.decodes * row.context for row in rows], dtype=float)
+    pairs = np.array([attention_pairs(row.chunk, row.cached) for row in rows], dtype=float)
+    seconds = np.array([row.seconds for row in rows])
+    share, over = tokens / seconds, 1.0 - (constant + pair_seconds * pairs) / seconds
+    return max(0.0, float(share @ over / (share @ share)))
 
 
 def _at(curve: Curve, count: int) -> float:

@@ -1,9 +1,10 @@
 """Replay recorded serving runs: how far is the simulated engine off when it is given the same requests?
 
 The requests of a run, with their arrival times and lengths, go through one simulated replica whose step time comes from
-layer-time tables. What no table holds is fitted on the first half of the requests, in order of arrival, and the
-second half is scored: host overhead, one constant a step, so that the mean end-to-end latency is right; with tensor
-parallelism also the all-reduce, one constant a token, so that the mean time to first token is right too.
+layer-time tables, decode attention beside a prefill chunk at the price of the tables' mixed rows. What no table holds
+is fitted on the first half of the requests, in order of arrival, and the second half is scored: host overhead, one
+constant a step, so that the mean end-to-end latency is right; with tensor parallelism also the all-reduce, one
+constant a token, so that the mean time to first token is right too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from calibration.stepfit import hold_out_by_kind
 from calibration.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.errors import ParameterError
+from rlsim.core.log import WindowRow
 from rlsim.core.replica import Replica
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
 from rlsim.costs.catalogue import model
@@ -51,7 +53,7 @@ def replay_report(directory: Path, tables: Path | None = None) -> Report:
 def _replay_folder(folder: Path, tables: Path | None) -> RunReport:
     run = read_run(folder)
     settings = run.settings
-    layers, captured = model(settings.model).layers, _capture_sizes(settings)
+    layers, captured = model(settings.model).layers, capture_sizes(settings)
     kernels = read_kernel_tables(tables or find_tables(folder, settings))
     law = kernels.step_law(layers, captured)
     limits, asynchronous = engine_limits(run), settings.async_scheduling is not False
@@ -101,7 +103,8 @@ def engine_limits(run: RecordedRun) -> EngineLimits:
     )
 
 
-def _capture_sizes(settings: EngineSettings) -> tuple[int, ...]:
+def capture_sizes(settings: EngineSettings) -> tuple[int, ...]:
+    """Batch sizes with a CUDA graph, as recorded, or vLLM's default."""
     recorded = settings.capture_sizes
     return default_capture_sizes(settings.max_num_seqs) if recorded is None else recorded
 
@@ -151,6 +154,7 @@ class _Replay:
         self._noticed: list[Request] = []
         """Arrived while the step now to begin was already decided."""
         self._gauges: list[Gauge] = []
+        self._windows: list[WindowRow] = []
         self._least_free = limits.kv_blocks
 
     def run(self) -> Replayed:
@@ -165,7 +169,12 @@ class _Replay:
         scheduler = self._scheduler
         peak = self._limits.kv_blocks - self._least_free
         return Replayed(
-            tuple(self._timelines()), tuple(self._gauges), self._replica.total_steps, scheduler.preemptions, peak
+            tuple(self._timelines()),
+            tuple(self._gauges),
+            self._replica.total_steps,
+            scheduler.preemptions,
+            peak,
+            tuple(self._windows),
         )
 
     def _take_arrivals(self) -> None:
@@ -187,6 +196,7 @@ class _Replay:
             end = _earlier(self._replica.cut(self._now), end)
         if self._next < len(self._arrivals) and self._arrivals[self._next] < end:
             end = _earlier(self._replica.cut(self._arrivals[self._next]), end)
+        self._windows.append(self._replica.window(end))
         scheduler = self._scheduler
         waiting = scheduler.waiting_count + len(self._noticed)
         self._least_free = min(self._least_free, scheduler.free_blocks)

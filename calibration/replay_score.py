@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.timelines import Gauge, RecordedRun, Timeline
+from rlsim.core.log import WindowRow
 from rlsim.costs.evidence import HoldOutError
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ class Terms:
     """Host overhead of every step; on several GPUs also what of the all-reduce does not grow with the tokens."""
     all_reduce_seconds: float = 0.0
     """All-reduce of a token in all layers; 0 on one GPU."""
+
+    @property
+    def free_parameters(self) -> int:
+        """How many were fitted to the run."""
+        return 2 if self.all_reduce_seconds else 1
 
     def __str__(self) -> str:
         host = f"{self.host_seconds * 1e3:.3f} ms a step"
@@ -42,6 +48,8 @@ class Replayed:
     steps: int
     preemptions: int
     peak_kv_blocks: int
+    windows: tuple[WindowRow, ...] = ()
+    """Runs of engine steps, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,8 @@ class RunReport:
             rms = "" if row.rms_difference is None else f"{row.rms_difference:>12.4f}"
             yield f"  {row.statistic:<22}{row.measured:>12.4f}{row.predicted:>12.4f}{row.error:>+9.2%}{rms}"
         yield f"  simulated: {self.replayed.steps} steps, {self.replayed.preemptions} preemptions"
-        yield f"  fitted on requests 1 to {self.fitted}: {self.terms}"
+        free = f"{self.terms.free_parameters} free parameter{'s' * (self.terms.free_parameters > 1)}"
+        yield f"  fitted on requests 1 to {self.fitted}, {free}: {self.terms}"
         yield from (f"  assumed: {assumption}" for assumption in self.assumptions)
         yield from (f"  law against the tables, {kind} steps: {error}" for kind, error in self.pricing.items())
 

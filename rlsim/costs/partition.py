@@ -54,6 +54,7 @@ class Partition:
             law,
             dense_seconds=tuple(slower.tolist()),
             kv_seconds_per_token=tuple(seconds / self.memory_share for seconds in law.kv_seconds_per_token),
+            mixed_kv_seconds_per_token=tuple(seconds / self.memory_share for seconds in law.mixed_kv_seconds_per_token),
             pair_seconds=law.pair_seconds / self.sm_share,
             provenance=self.provenance(law),
         )

@@ -7,6 +7,7 @@ takes at least::
     step = scale * (dense(tokens) + sequence(sequences) + kv(decodes) * kv tokens
                     + prefill(prefill tokens) + pair * pairs) + offset
 
+In a step with a prefill chunk ``mixed_kv(decodes)`` stands for ``kv(decodes)``, if the law has one.
 Each function is piecewise linear between its knots and follows its last slope beyond them.
 """
 
@@ -54,12 +55,17 @@ class StepLaw:
     offset_seconds: float = 0.0
     """Host overhead of every step, not scaled."""
     provenance: Provenance = field(default=GIVEN)
+    mixed_kv_seconds_per_token: tuple[float, ...] = ()
+    """The same in a step with a prefill chunk; without it, no dearer than in one of decodes only."""
 
     def __post_init__(self) -> None:
         _check_knots("tokens", self.tokens, "dense_seconds", self.dense_seconds)
         _check_knots("sequences", self.sequences, "sequence_seconds", self.sequence_seconds)
         _check_knots("decodes", self.decodes, "kv_seconds_per_token", self.kv_seconds_per_token)
         _check_knots("prefill_tokens", self.prefill_tokens, "prefill_seconds", self.prefill_seconds)
+        if self.mixed_kv_seconds_per_token:
+            _check_knots("decodes", self.decodes, MIXED_KV, self.mixed_kv_seconds_per_token)
+            non_negative(MIXED_KV, min(self.mixed_kv_seconds_per_token))
         non_negative("dense_seconds", min(self.dense_seconds))
         non_negative("kv_seconds_per_token", min(self.kv_seconds_per_token))
         non_negative("prefill_seconds", min(self.prefill_seconds))
@@ -112,7 +118,7 @@ class StepLaw:
         """A step of decodes and ``chunks`` prefill chunks of ``prefill_tokens`` tokens in all."""
         dense = float(self._dense(np.array([decodes + prefill_tokens]))[0])
         sequence = float(self._sequence(np.array([decodes + chunks]))[0])
-        kv = float(self._kv(np.array([decodes]))[0])
+        kv = float((self._mixed_kv if chunks else self._kv)(np.array([decodes]))[0])
         prefill = float(self._prefill(np.array([prefill_tokens]))[0])
         work = dense + sequence + kv * kv_tokens + prefill + self.pair_seconds * pairs
         return self.scale * work + self.offset_seconds
@@ -132,11 +138,13 @@ class StepLaw:
             kv_ps=_picoseconds(self._kv(sequences) * self.scale),
             pair_ps=round(self.pair_seconds * self.scale * TICKS_PER_SECOND),
             prefill_ps=_picoseconds(prefill * self.scale) if prefill.any() else [],
+            mixed_kv_ps=_picoseconds(self._mixed_kv(sequences) * self.scale) if self.mixed_kv_seconds_per_token else [],
         )
 
     def as_dict(self) -> dict[str, Any]:
         """The knots as JSON values, without the provenance."""
-        lists = {name: list(getattr(self, name)) for name in KNOTS}
+        knots = (*KNOTS, MIXED_KV) if self.mixed_kv_seconds_per_token else KNOTS
+        lists = {name: list(getattr(self, name)) for name in knots}
         return {**lists, **{name: getattr(self, name) for name in SCALARS}}
 
     @classmethod
@@ -155,6 +163,7 @@ class StepLaw:
             scale=fields.number("scale", default=1.0),
             offset_seconds=fields.number("offset_seconds", default=0.0),
             provenance=provenance,
+            mixed_kv_seconds_per_token=fields.numbers(MIXED_KV) if MIXED_KV in fields.tree else (),
         )
 
     def _dense(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
@@ -168,6 +177,9 @@ class StepLaw:
 
     def _prefill(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
         return np.where(tokens > 0, interpolate(tokens, self.prefill_tokens, self.prefill_seconds), 0.0)
+
+    def _mixed_kv(self, decodes: NDArray[np.int_]) -> NDArray[np.float64]:
+        return np.interp(decodes, self.decodes, self.mixed_kv_seconds_per_token or self.kv_seconds_per_token)
 
     def _check_no_step_is_negative(self) -> None:
         """Tokens are never fewer than sequences, so one token a sequence is the worst case."""
@@ -188,7 +200,10 @@ KNOTS = (
     "prefill_tokens",
     "prefill_seconds",
 )
-"""The list-valued fields of a law."""
+"""The list-valued fields of every law."""
+
+MIXED_KV = "mixed_kv_seconds_per_token"
+"""The list-valued field that a law may be without."""
 
 SCALARS = ("pair_seconds", "scale", "offset_seconds")
 """The number-valued fields of a law."""

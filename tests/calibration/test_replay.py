@@ -120,6 +120,21 @@ def test_the_law_of_affine_tables_reprices_every_row(tables: Path) -> None:
     assert max(error.worst for error in errors.values()) < 1e-4
 
 
+def test_kv_beside_a_chunk_costs_what_the_mixed_rows_say(tables: Path) -> None:
+    def row(chunk: int, decodes: int, context: int) -> tuple[object, ...]:
+        time = LAUNCH + 3 * KV * decodes * context + PAIR * attention_pairs(chunk, 0)
+        return (chunk, 0, decodes, context, 1e6 * time)
+
+    mixed = [row(t, n, c) for t in (128, 1024) for n in (1, 4, 8) for c in CONTEXTS]
+    with (tables / "attention.csv").open("a") as file:
+        file.write("\n".join(",".join(map(str, line)) for line in mixed))
+    kernels = read_kernel_tables(tables)
+    law = kernels.step_law(LAYERS)
+    assert law.mixed_kv_seconds_per_token == pytest.approx([3 * LAYERS * KV] * 3, rel=1e-6)
+    assert law.decode_seconds(4, 4000) == pytest.approx(step_seconds(4, 4000))
+    assert hold_out_by_kind(law, kernels.step_samples(LAYERS))["mixed"].worst < 1e-4
+
+
 def test_a_small_step_runs_padded_to_the_next_captured_size(tables: Path) -> None:
     curve = read_kernel_tables(tables).dense_curve(LAYERS, (1, 2, 4, 8))
     seconds = dict(zip(curve.counts, curve.seconds, strict=True))

@@ -72,6 +72,41 @@ def test_tables_reach_from_zero_to_both_limits() -> None:
     assert all(type(entry) is int for entry in (*TABLE.dense_ps, *TABLE.kv_ps, TABLE.pair_ps))
 
 
+@given(steps)
+def test_kv_beside_a_chunk_has_a_price_of_its_own(step: tuple[int, ...]) -> None:
+    decodes, context, chunks, chunk, _ = step
+    decodes = min(decodes, SEATS - chunks)
+    kv, prefill = decodes * context, chunks * chunk
+    dearer = replace(LAW, mixed_kv_seconds_per_token=(2 * 5.5e-8, 2 * 4e-8))
+    surcharge = dearer.mixed_seconds(decodes, kv, chunks, prefill, 0) - LAW.mixed_seconds(
+        decodes, kv, chunks, prefill, 0
+    )
+    read = LAW.decode_seconds(decodes, kv) - LAW.decode_seconds(decodes, 0)
+    assert surcharge == pytest.approx(read if chunks else 0.0, abs=1e-12)
+    table = dearer.quantise(BUDGET, SEATS)
+    assert table.decode(decodes, kv) == TABLE.decode(decodes, kv)
+    ticks = table.mixed(decodes, kv, chunks, prefill, 0)
+    if chunks:
+        seconds = dearer.mixed_seconds(decodes, kv, chunks, prefill, 0)
+        assert abs(ticks - seconds * 1e12) <= 0.5 * (2 + kv) + 1e-9 * ticks
+
+
+def test_a_law_without_that_price_is_the_same_table_and_the_same_file() -> None:
+    assert TABLE.mixed_kv_ps is TABLE.kv_ps
+    assert "mixed_kv_seconds_per_token" not in LAW.as_dict()
+
+
+def test_a_law_with_that_price_comes_back_from_its_file() -> None:
+    dearer = replace(LAW, mixed_kv_seconds_per_token=(1e-7, 8e-8))
+    assert StepLaw.from_fields(Fields(dearer.as_dict(), "made up", "law"), GIVEN) == dearer
+
+
+@pytest.mark.parametrize("values", [(1e-7,), (1e-7, -1e-9)])
+def test_an_impossible_price_of_kv_beside_a_chunk_is_refused(values: tuple[float, ...]) -> None:
+    with pytest.raises(ParameterError, match="mixed_kv_seconds_per_token"):
+        replace(LAW, mixed_kv_seconds_per_token=values)
+
+
 def test_dense_work_follows_its_last_slope_beyond_the_last_knot() -> None:
     slope = (2e-2 - 7e-3) / (1024 - 64)
     prefill = 2e-3 + 1e-3 / (512 - 1) * (2048 - 512)

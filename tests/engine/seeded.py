@@ -104,7 +104,7 @@ def _limits(rng: random.Random) -> EngineLimits:
 
 
 def _law(rng: random.Random, limits: EngineLimits) -> StepTime:
-    """Half of them with few distinct times, so that replicas meet at the same ticks."""
+    """Half of them with few distinct times, so that replicas meet at the same ticks; others have dearer mixed KV."""
     tokens, seats = range(limits.max_num_batched_tokens + 1), range(limits.max_num_seqs + 1)
     if rng.random() < 0.5:
         base, seat, kv, pair = rng.choice((1, 6)), rng.choice((0, 1)), rng.choice((0, 0, 1)), rng.choice((0, 1))
@@ -113,7 +113,8 @@ def _law(rng: random.Random, limits: EngineLimits) -> StepTime:
     dense = [5_000_000_000 + 41_234_567 * max(0, n - knee) + 7 * n for n in tokens]
     kv = [60_000 - 1_013 * n for n in seats]
     prefill = [0, *(300_000_007 + 13 * n for n in tokens[1:])] if knee == 4 else []
-    return StepTime(dense, [20_000_011 * n for n in seats], kv, rng.choice((0, 1_009)), prefill)
+    mixed = [2 * one + 7 for one in kv]
+    return StepTime(dense, [20_000_011 * n for n in seats], kv, rng.choice((0, 1_009)), prefill, mixed)
 
 
 def _samples(

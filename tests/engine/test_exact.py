@@ -119,8 +119,8 @@ def engine_limits(draw: st.DrawFn) -> EngineLimits:
 def step_times(draw: st.DrawFn, limits: EngineLimits) -> StepTime:
     tokens, seats = limits.max_num_batched_tokens + 1, limits.max_num_seqs + 1
     dense = draw(st.lists(st.integers(1, 9), min_size=tokens, max_size=tokens))
-    sequence, kv = (draw(st.lists(st.integers(0, 2), min_size=seats, max_size=seats)) for _ in range(2))
-    return StepTime(dense, sequence, kv, draw(st.integers(0, 2)))
+    sequence, kv, mixed = (draw(st.lists(st.integers(0, 2), min_size=seats, max_size=seats)) for _ in range(3))
+    return StepTime(dense, sequence, kv, draw(st.integers(0, 2)), mixed_kv_ps=draw(st.sampled_from(([], mixed))))
 
 
 @st.composite

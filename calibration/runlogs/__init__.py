@@ -1,0 +1,1 @@
+"""Costs and length laws from the logs of real runs: ``rlsim calibrate logs``."""
