@@ -34,6 +34,19 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 """Settings under which a preset does what it is for; the others run with their defaults."""
 
 
+def _give(tree: dict[str, Any], needs: dict[str, Any]) -> None:
+    """What a preset needs, on the GPUs of the benchmark in place of the fewest that it works with."""
+    for path, value in needs.items():
+        section, _, key = path.partition(".")
+        if key == "pools":
+            times = tree["rollout"]["gpus"] // needs["rollout.gpus"]
+            tree["rollout"]["pools"] = [{**pool, "gpus": pool["gpus"] * times} for pool in value]
+        elif key not in ("gpus", "data_parallel"):
+            tree.setdefault(section, {})[key] = value
+    if "cluster.gpus" in needs:
+        tree["cluster"]["gpus"] = 12  # Four of the eight replicas are on the trainer's GPUs.
+
+
 def scenario(preset: str) -> Plan:
     """32 groups of 8 on 8 + 8 GPUs, or 16 shared ones."""
     tree: dict[str, Any] = {
@@ -63,9 +76,7 @@ def scenario(preset: str) -> Plan:
         "policy": {"preset": preset, **PARAMETERS.get(preset, {})},
         "run": {"steps": 8, "warmup_steps": 0},
     }
-    for path, value in load_preset(preset).needs.items():
-        section, _, key = path.partition(".")
-        tree.setdefault(section, {})[key] = value
+    _give(tree, load_preset(preset).needs)
     tree["workload"]["prompts_per_step"] = 256 // tree["workload"]["group_size"]
     try:
         return plan(Scenario.model_validate(tree))
