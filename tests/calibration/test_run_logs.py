@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -347,63 +346,3 @@ def test_turns_are_refused(tmp_path: Path) -> None:
     turns = (("workload.turns", {"count": 2, "tool_latency_seconds": 1.0, "tool_output_tokens": 5}),)
     with pytest.raises(ParameterError, match=r"workload\.turns"):
         reproduce(READERS["jsonl"](CASES["verl"].file(tmp_path)), logs.base_scenario(turns))
-
-
-# -- readers ----------------------------------------------------------------------------------------------
-
-
-def test_the_extra_is_named_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_accumulator", None)
-    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
-    with pytest.raises(ParameterError, match=r"rlsim\[logs\]"):
-        READERS["tensorboard"](tmp_path)
-
-
-def test_two_runs_in_one_export_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "two.csv").write_text("Step,a - timing/step,b - timing/step\n1,2,3\n")
-    with pytest.raises(ParameterError, match="the export of one run"):
-        READERS["wandb-csv"](tmp_path / "two.csv")
-
-
-def test_numbers_of_numpy_and_nan_are_read_from_console_dicts_as_data(tmp_path: Path) -> None:
-    file = tmp_path / "a.log"
-    file.write_text(
-        "perf 1: {'perf/step_time': np.float64(2.5), 'perf/x': nan}\n"
-        "step 1: {'loss': __import__('os').getpid()}\n"
-        "eval 1: {'perf/step_time': 99.0}\n"
-    )
-    log = READERS["console-dicts"](file)
-    assert log.rows == {1: {"perf/step_time": 2.5}}
-    assert log.notes == ("1 dict lines could not be read (the first is line 2)",)
-
-
-def test_a_resumed_runs_later_values_count(tmp_path: Path) -> None:
-    file = tmp_path / "m.jsonl"
-    rows = [{"step": 1, "data": {"a": 1.0}}, {"step": 2, "data": {"a": 2.0}}, {"step": 2, "data": {"a": 3.0}}]
-    file.write_text("\n".join(json.dumps(row) for row in rows))
-    log = READERS["jsonl"](file)
-    assert log.rows[2] == {"a": 3.0}
-    assert "resumed" in log.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("m.jsonl", "{broken\n", "m.jsonl:1"),
-        ("m.jsonl", '{"data": {"a": 1}}\n', "the step of the row"),
-        ("trainer_state.json", '{"log_history": 3}', "log_history"),
-        ("m.csv", "Step,a\n", "no training steps"),
-    ],
-)
-def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, said: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ParameterError, match=said):
-        READERS[format_of(tmp_path / name)](tmp_path / name)
-
-
-def test_an_unknown_format_lists_those_that_are_known(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing here\n")
-    with pytest.raises(ParameterError, match="--format, one of jsonl"):
-        format_of(tmp_path / "notes.txt")
-    with pytest.raises(ParameterError, match="json"):
-        format_of(tmp_path / "notes.txt", "jsonlines")
