@@ -36,22 +36,8 @@ class StepLogScheduler(Scheduler):  # type: ignore[misc]
         return outputs
 
 
-class AsyncStepLogScheduler(AsyncScheduler):  # type: ignore[misc]
-    """For asynchronous scheduling: vLLM turns it off for a scheduler that is no ``AsyncScheduler``."""
+class AsyncStepLogScheduler(StepLogScheduler, AsyncScheduler):  # type: ignore[misc]
+    """For asynchronous scheduling: vLLM turns it off for a scheduler that is no ``AsyncScheduler``.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.step_log = StepLog()
-
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """Decide a step, and note it."""
-        began = self.step_log.now()
-        plan = super().schedule(*args, **kwargs)
-        self.step_log.begin(plan, began, self.requests)
-        return plan
-
-    def update_from_output(self, plan: Any, output: Any) -> Any:
-        """Take the step's tokens, and note its end."""
-        outputs = super().update_from_output(plan, output)
-        self.step_log.end(plan)
-        return outputs
+    In the order of resolution the notes come first, then ``AsyncScheduler``, then what both derive from.
+    """

@@ -100,14 +100,17 @@ def _check_mode(log: RunLog, framework: Framework, names: set[str], synchronous:
 
 
 def _found(log: RunLog, framework: Framework, names: set[str]) -> dict[str, tuple[NDArray[np.float64], str]]:
-    found = {}
+    found: dict[str, tuple[NDArray[np.float64], str]] = {}
     for quantity, known in framework.columns.items():
         present = [name for name in known if name in names]
         if quantity in framework.summed and present:
-            found[quantity] = (sum(np.nan_to_num(log.column(name)) for name in present), " + ".join(present))
+            found[quantity] = (
+                np.sum([np.nan_to_num(log.column(name)) for name in present], axis=0),
+                " + ".join(present),
+            )
         elif present:
             found[quantity] = (log.column(present[0]), present[0])
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _sort_out_waiting(

@@ -90,6 +90,21 @@ def test_gpus_go_back_in_the_event_that_completes_the_batch() -> None:
     assert recalls > 2
 
 
+def test_calls_on_gpus_that_go_back_are_cut_and_go_on_elsewhere() -> None:
+    policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": {"use": "lend-while-idle"}}}
+    made = plan(scenario(policy, **LENT))
+    controller = make_controller(made, made.workload_of(0))
+    cut = 0
+    for now, event, _ in simulate(made).log.decisions:
+        controller.handle(now, event)
+        if controller.view.trainer == "recalling":
+            there = [one for one in controller.view.generating_samples.values() if one.replica >= 2]
+            assert there
+            assert all(one.aborting for one in there)
+            cut += len(there)
+    assert cut > 0
+
+
 def test_a_ratio_of_nothing_is_the_run_without_the_lent_replicas() -> None:
     never = lending({"use": "dynamic-schedule", "deactivate_ratio": 0.0, "adapts": False, "before_data_seconds": 0.0})
     alone = ran({"preset": "areal", "max_head_offpolicyness": 2}, cluster__gpus=4, rollout__gpus=2, trainer__gpus=2)
@@ -205,6 +220,18 @@ def test_shared_gpus_count_once(preset: str) -> None:
     for of in (shares.rollout, shares.trainer, shares.all):
         assert sum(of.values()) == pytest.approx(1)
         assert not {"lent", "away"} & {use for use, share in of.items() if share}
+
+
+def test_of_a_trainer_that_lends_a_part_the_rest_still_counts() -> None:
+    policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": {"use": "lend-while-idle"}}}
+    run = simulate(plan(scenario(policy, cluster__gpus=5, rollout__gpus=4, trainer__gpus=2)))
+    end = run.log.end
+    lent = sum(span.end - span.start for span in run.log.spans if span.what == "lent")
+    shares = metrics(run).utilisation
+    assert 0 < lent < end
+    for use, share in shares.all.items():
+        parts = shares.rollout[use] * (3 * end + lent) + shares.trainer[use] * (2 * end - lent)
+        assert share * 5 * end == pytest.approx(parts)
 
 
 def test_every_publication_reaches_the_lent_replicas() -> None:
