@@ -21,8 +21,9 @@ from rlsim.core.events import Event, Finished
 from rlsim.core.ticks import Ticks
 from rlsim.presets import load_preset, preset_names
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import collector_paused, make_controller, make_world
+from rlsim.sim.run import collector_paused
 from rlsim.sim.simulation import Simulation
+from rlsim.world.making import make_controller, make_world
 
 SIMPLEST = "sync-disaggregated"
 PARAMETERS: dict[str, dict[str, Any]] = {

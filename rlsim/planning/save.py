@@ -20,7 +20,7 @@ from rlsim.results.metrics import Metrics
 from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, write_metrics, write_run
 from rlsim.results.tables import TABLES
 from rlsim.scenario.resolved import resolved_yaml
-from rlsim.sim.run import Run
+from rlsim.world.making import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,7 @@ def replay_saved(directory: Path) -> str:
     from rlsim.build import plan
     from rlsim.results.record import replay
     from rlsim.scenario.source import load
-    from rlsim.sim.run import make_controller
+    from rlsim.world.making import make_controller
 
     made = plan(load(str(directory.parent / SCENARIO)).resolve())
     decisions = load_decisions(directory / DECISIONS)

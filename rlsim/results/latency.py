@@ -20,7 +20,7 @@ from rlsim.results.columns import Columns, integers, seconds
 from rlsim.results.metrics import measured
 from rlsim.results.utilisation import Measured
 from rlsim.scenario.schema import Slo
-from rlsim.sim.run import Run
+from rlsim.world.making import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from rlsim.results.pools import PoolMetrics, pool_metrics
 from rlsim.results.tables import Digest, digest
 from rlsim.results.timeline import union_of
 from rlsim.results.utilisation import Measured, Utilisation, lent_gpus, utilisation, verl_utilisation
-from rlsim.sim.run import Run
+from rlsim.world.making import Run
 
 FATES = ("trained", "dropped_stale", "dropped_surplus", "filtered", "in_flight", "buffered")
 TAIL_BEGINS = 0.9

@@ -18,7 +18,7 @@ from rlsim.results.metrics import Metrics, metrics_of
 from rlsim.results.record import RecordError, from_json, to_json
 from rlsim.results.tables import Digest, digest, table_columns
 from rlsim.scenario.resolved import resolved_yaml
-from rlsim.sim.run import Run
+from rlsim.world.making import Run
 
 METRICS, SCENARIO, DECISIONS = "metrics.json", "scenario.yaml", "decisions.jsonl"
 MAX_DECISION_BYTES = 2 * 1024**3

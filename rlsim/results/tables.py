@@ -12,7 +12,7 @@ from rlsim.core.ticks import to_seconds
 from rlsim.results.activity import Activity, activity
 from rlsim.results.columns import Columns, integers, sample_columns, seconds, segment_columns, update_columns
 from rlsim.results.history import History, read_history
-from rlsim.sim.run import Run
+from rlsim.world.making import Run
 
 if TYPE_CHECKING:
     import pandas as pd

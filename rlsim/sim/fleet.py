@@ -12,6 +12,7 @@ from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.replica import Replica
 from rlsim.core.ticks import Ticks
 from rlsim.sim.clock import WAKES, Clock, Timer
+from rlsim.world.ledger import cut_of
 
 Then = Callable[[], None]
 
@@ -206,9 +207,3 @@ class Fleet:
     def _stands(self, index: int) -> bool:
         """Whether no step is under way and none is forbidden."""
         return self._timers[index] is None and not self._paused[index]
-
-
-def cut_of(request: Request, replica: int) -> Cut:
-    """What an aborted call had made."""
-    made = request.tokens - request.context_tokens
-    return Cut(request.sample, replica, made, tuple(request.segments), request.first_token)

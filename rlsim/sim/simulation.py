@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,15 +32,16 @@ from rlsim.core.events import (
     Trained,
     Woke,
 )
-from rlsim.core.log import Decision, FinalRow, GateRow, IterationRow, RunLog
+from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
-from rlsim.sim.calls import Calls
 from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
-from rlsim.sim.fleet import Fleet, cut_of
+from rlsim.sim.fleet import Fleet
 from rlsim.sim.pool import WorkerPool
-from rlsim.sim.timers import Timers
 from rlsim.sim.trainer import Trainer
-from rlsim.sim.world import World
+from rlsim.world.calls import Calls
+from rlsim.world.ledger import cut_of, final_rows
+from rlsim.world.timers import Timers
+from rlsim.world.world import World
 
 
 class Simulation:
@@ -256,18 +257,3 @@ class Simulation:
             f"open groups: {view.open_groups}\n"
             f"  samples in flight: {view.running_samples} ({waiting} calls on replicas); parked: {len(view.parked)}"
         )
-
-
-def final_rows(controller: Controller, made: dict[int, int], begun: Container[int]) -> list[FinalRow]:
-    """What became of every sample; ``made`` are tokens of calls still under way, by sample.
-
-    Calls asked for by the very last decision were never begun: samples that had no call before, which are not in
-    ``begun``, are left out, resumed ones still wait.
-    """
-    rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
-    for sample in controller.samples.values():
-        under_way = sample.sample in made or sample.state in ("tool", "scoring", "waiting")
-        if under_way or sample.sample in begun or sample.state != "running":
-            fate = "in_flight" if under_way else "buffered"
-            rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))
-    return sorted(rows)

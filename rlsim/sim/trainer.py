@@ -9,7 +9,7 @@ from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.sim.clock import Clock
 from rlsim.sim.fleet import Fleet
-from rlsim.sim.world import World
+from rlsim.world.world import World
 
 TRAINER = -1
 Then = Callable[[], None]

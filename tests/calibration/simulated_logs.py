@@ -16,7 +16,8 @@ from calibration.runlogs.matching import with_settings
 from rlsim.build import plan
 from rlsim.results.tables import tables
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import Run, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import Run
 
 Row = dict[str, float]
 

@@ -15,8 +15,9 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_ticks
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import Run, simulate
+from rlsim.sim.run import simulate
 from rlsim.workload.lengths import LengthLaw
+from rlsim.world.making import Run
 
 STEP_SECONDS = 0.01
 STEP = to_ticks(STEP_SECONDS)

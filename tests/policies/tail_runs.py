@@ -14,8 +14,8 @@ from rlsim.core.view import Sample, Shape, View
 from rlsim.policies.ordering.predictors import outlived
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import make_controller, make_world
 from rlsim.sim.simulation import Simulation
+from rlsim.world.making import make_controller, make_world
 
 STEP_SECONDS = 0.01
 REPLICATIONS = 8

@@ -18,7 +18,8 @@ from rlsim.build import plan
 from rlsim.core.commands import Abort, CallTool, Submit, Sync
 from rlsim.core.events import Aborted, Started, ToolReturned
 from rlsim.presets import load_preset, preset_names
-from rlsim.sim.run import make_controller, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import make_controller
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
 COLOCATED = [name for name in POLICIES if load_preset(name).parts["placement"]["use"] == "colocated"]

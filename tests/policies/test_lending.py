@@ -21,7 +21,8 @@ from rlsim.core.view import Group, Shape, View
 from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching
 from rlsim.results.metrics import gpus_used, metrics
 from rlsim.results.tables import digest
-from rlsim.sim.run import make_controller, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import make_controller
 
 few = settings(max_examples=15, deadline=None)
 HYBRIDS = ["verl-v1-separate-async-hybrid", "verl-fully-async-dynamic", "roll-agentic-partial-gpu"]

@@ -25,7 +25,7 @@ from rlsim.policies.ordering.fcfs import Fcfs
 from rlsim.policies.ordering.feedback_queue import FeedbackQueue
 from rlsim.policies.ordering.predictors import outlived, prediction_error
 from rlsim.policies.registry import CHOICES
-from rlsim.sim.run import make_controller
+from rlsim.world.making import make_controller
 
 few = settings(max_examples=10, deadline=None)
 SHAPE = Shape(prompts_per_step=2, group_size=4, replicas=2, max_num_seqs=8)

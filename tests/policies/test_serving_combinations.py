@@ -12,7 +12,8 @@ from policy_runs import scenario
 
 from rlsim.build import PlanError, plan
 from rlsim.results.record import replay
-from rlsim.sim.run import make_controller, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import make_controller
 
 RANKS: dict[str, Any] = {"rollout__scheduling_policy": "priority"}
 CLASSES = {"a": {"share": 1, "weight": 2.0}, "b": {"share": 3, "priority": 1, "response_tokens": 9}}

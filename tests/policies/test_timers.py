@@ -19,7 +19,8 @@ from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import Shape, View
 from rlsim.policies.protocols import Unit
 from rlsim.results.record import replay
-from rlsim.sim.run import make_controller, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import make_controller
 
 PERIOD = to_ticks(0.7)
 

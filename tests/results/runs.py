@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rlsim.build import Plan, plan
 from rlsim.scenario.source import load
-from rlsim.sim.run import Run, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import Run
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 SMALL = (

@@ -16,7 +16,7 @@ from rlsim.core.commands import Abort, Command, Submit, Sync, Train
 from rlsim.core.events import Aborted, Cut, Event, Finished, Started
 from rlsim.core.log import Decision
 from rlsim.results.record import RecordError, ReplayError, from_json, replay, to_json
-from rlsim.sim.run import Run, make_controller
+from rlsim.world.making import Run, make_controller
 
 WHOLE = st.integers(0, 2**60)
 SEGMENTS = st.lists(st.tuples(WHOLE, WHOLE), max_size=3).map(tuple)

@@ -17,8 +17,9 @@ from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import Shape, View
 from rlsim.policies.protocols import Batch, Unit
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import make_controller, make_world, simulate
+from rlsim.sim.run import simulate
 from rlsim.sim.simulation import Simulation
+from rlsim.world.making import make_controller, make_world
 
 FEW = settings(max_examples=15, deadline=None, derandomize=True)
 MANY = settings(max_examples=80, deadline=None, derandomize=True)

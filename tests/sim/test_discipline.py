@@ -11,8 +11,8 @@ from rlsim.core.engine import Request
 from rlsim.core.log import RunLog
 from rlsim.core.replica import Replica
 from rlsim.core.ticks import to_ticks
-from rlsim.sim.run import make_controller, make_world
 from rlsim.sim.simulation import Simulation
+from rlsim.world.making import make_controller, make_world
 
 STEP_TIME = {
     "source": "coefficients",

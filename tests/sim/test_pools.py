@@ -15,8 +15,9 @@ from rlsim.build import Plan
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.results.metrics import metrics
-from rlsim.sim.run import Run, make_controller, make_world, simulate
+from rlsim.sim.run import simulate
 from rlsim.sim.simulation import Simulation
+from rlsim.world.making import Run, make_controller, make_world
 
 STEP_TIME = {
     "source": "coefficients",

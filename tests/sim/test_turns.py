@@ -34,7 +34,8 @@ from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import to_ticks
 from rlsim.sim.clock import Clock
 from rlsim.sim.fleet import Fleet
-from rlsim.sim.run import make_world, simulate
+from rlsim.sim.run import simulate
+from rlsim.world.making import make_world
 
 BLOCK, PROMPT = 16, 40
 HALF = to_ticks(0.5)

@@ -9,8 +9,8 @@ from rlsim.core.commands import Submit
 from rlsim.core.engine import Request
 from rlsim.core.events import Cut, Finished, Segments
 from rlsim.core.ticks import Ticks
-from rlsim.sim.updates import Updates
-from rlsim.sim.world import World
+from rlsim.world.updates import Updates
+from rlsim.world.world import World
 
 
 class Trajectory:
