@@ -1,0 +1,187 @@
+"""What live execution is made of: engines that generate, a trainer, tools and rewards; one small protocol each.
+
+An engine is one replica. It is told tokens and gives tokens back with the weights versions that made them, by its own
+answer. Times are those of the run's clock, in picoseconds since its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rlsim.core.commands import Train
+from rlsim.core.engine import Request
+from rlsim.core.errors import RlsimError
+from rlsim.core.events import Segments
+from rlsim.core.log import WindowRow
+from rlsim.core.ticks import Ticks
+
+
+class EngineLostError(RlsimError):
+    """An engine is gone: its process died, its connection broke. It takes no further call."""
+
+
+class TrainerLostError(RlsimError):
+    """The trainer is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One generate call as an engine gets it."""
+
+    sample: int
+    context: Sequence[int]
+    """Token ids: prompt, earlier turns, tool outputs, and what aborted calls of this turn have made."""
+    max_tokens: int
+    """Tokens it may make."""
+    ignore_eos: bool
+    """Whether it makes exactly ``max_tokens``: the workload decides lengths, not the model."""
+    priority: int
+    request: Request
+    """The same call as the simulated engine takes it; real engines have no use for it."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What a call has made so far; complete when ``generate`` returns."""
+
+    tokens: list[int] = field(default_factory=list)
+    """Token ids."""
+    log_probs: list[float] = field(default_factory=list)
+    """Of each token, under the weights that made it; empty where an engine does not tell."""
+    segments: Segments = ()
+    """(weights version, tokens) of each maximal run, by the engine's own answer."""
+    reason: Literal["", "stop", "length", "abort"] = ""
+    """End of sequence, as many tokens as allowed, or cut; empty while it runs."""
+    first_token_at: Ticks = -1
+    undelivered_tokens: int = 0
+    """Tokens the engine sampled after it was told to stop, which nobody got."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A published state of the model."""
+
+    version: int
+    file: Path | None
+    """Safetensors under Hugging Face names; None where no model is trained."""
+
+
+class Engine(Protocol):
+    """One replica."""
+
+    async def start(self) -> None:
+        """Get ready to serve, with version 0."""
+        ...
+
+    async def generate(self, call: Call, made: Made) -> None:
+        """Run a call to its end, filling ``made`` as tokens come; ``EngineLostError`` when the engine is gone.
+
+        What had arrived before it was lost is in ``made``.
+        """
+        ...
+
+    async def abort(self, samples: Sequence[int]) -> None:
+        """Make the calls of these samples end with reason ``abort``, unless they have ended."""
+        ...
+
+    async def pause(self) -> None:
+        """Let no further step begin; calls stay where they are."""
+        ...
+
+    async def resume(self) -> None:
+        """Go on."""
+        ...
+
+    async def load(self, weights: Weights, reset: bool) -> int:
+        """Take new weights in place, while paused; the version that the engine says it serves now.
+
+        ``reset`` drops all KV: calls under way are prefilled again, by the new weights, when it resumes.
+        """
+        ...
+
+    async def sleep(self) -> None:
+        """Give the device's memory to the trainer, while paused; KV is lost."""
+        ...
+
+    async def wake(self) -> None:
+        """Take it back."""
+        ...
+
+    async def close(self) -> Sequence[WindowRow]:
+        """Stop; the engine steps of the whole run, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """One finished sample, as the trainer gets it."""
+
+    sample: int
+    group: int
+    prompt: Sequence[int]
+    """Token ids."""
+    response: Sequence[int]
+    """Token ids of the response, tool outputs included."""
+    made_by_model: Sequence[bool]
+    """For each of them, whether the model made it."""
+    log_probs: Sequence[float]
+    """For each of them, under the weights that made it; 0 for tool outputs, empty where engines do not tell."""
+    segments: Segments
+    """Of the tokens that the model made."""
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a training command came to."""
+
+    phases: Sequence[tuple[str, float]]
+    """(phase, seconds) in order, as the simulated trainer names them."""
+    ess: float | None = None
+    """Effective sample size of the importance weights, as a share."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Loss, reward, clipped share and the like, for the run's own record."""
+
+
+class LiveTrainer(Protocol):
+    """The trainer."""
+
+    async def start(self) -> None:
+        """Get ready to train."""
+        ...
+
+    async def train(self, command: Train, batch: Sequence[Experience]) -> Learnt:
+        """Train on a batch, or on the part of it that has come; ``TrainerLostError`` when the trainer is gone."""
+        ...
+
+    async def publish(self, version: int) -> Weights:
+        """Bring the weights to where engines can take them; ``TrainerLostError`` when the trainer is gone."""
+        ...
+
+    async def close(self) -> None:
+        """Stop."""
+        ...
+
+
+class Task(Protocol):
+    """Prompts with verifiable rewards; lengths are the model's own."""
+
+    @property
+    def eos(self) -> int:
+        """Token id that ends a response."""
+        ...
+
+    def prompt(self, number: int) -> Sequence[int]:
+        """Token ids of a prompt; the same at every question."""
+        ...
+
+    def reward(self, number: int, response: Sequence[int]) -> float:
+        """In [0, 1]."""
+        ...
+
+
+Now = Callable[[], Ticks]
+"""The run's clock."""
