@@ -69,8 +69,16 @@ def run(
     out: Out = None,
     as_json: AsJson = False,
     workers: Workers = None,
+    live: Annotated[
+        str | None, typer.Option(help="Run it for real instead: vllm, vllm-paced, openai or fake.", show_default=False)
+    ] = None,
 ) -> None:
-    """Simulate one scenario, or one arm of it, and say what bounds it."""
+    """Simulate one scenario, or one arm of it, and say what bounds it; or run it live."""
+    if live is not None:
+        from rlsim.cli_live import run_live
+
+        run_live(_load(scenario, overlays, sets), live, arm, out, as_json)
+        return
     _compare(_load(scenario, overlays, sets), out, as_json, workers, arm=arm, single=True)
 
 

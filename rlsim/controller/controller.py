@@ -19,7 +19,20 @@ from rlsim.controller.alarms import Alarms
 from rlsim.controller.loan import Loan
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Command, SetRole, Sync, Train
-from rlsim.core.events import Aborted, Event, Finished, RoleSet, Scored, Started, Synced, ToolReturned, Trained, Woke
+from rlsim.core.events import (
+    Aborted,
+    Event,
+    Finished,
+    ReplicaLost,
+    RoleSet,
+    Scored,
+    Started,
+    Synced,
+    ToolReturned,
+    Trained,
+    TrainerLost,
+    Woke,
+)
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Sample, Shape, View
@@ -65,6 +78,8 @@ class Controller:
             Synced: self._synced,
             RoleSet: self._role_set,
             Woke: self._woke,
+            ReplicaLost: self._rollouts.replica_lost,
+            TrainerLost: self._trainer_lost,
         }
 
     @property
@@ -191,6 +206,10 @@ class Controller:
     def _wait(self) -> None:
         self.view.trainer = "idle"
         self._alarms.begin_to_wait()
+
+    def _trainer_lost(self, event: TrainerLost) -> None:
+        """Nothing can be trained any more: what runs may end, and nothing begins."""
+        self.view.trainer = "lost"
 
     def _woke(self, event: Woke) -> None:
         self._alarms.rang(event.at)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
-from rlsim.core.events import Aborted, Finished, Scored, Segments, ToolReturned
+from rlsim.core.events import Aborted, Finished, ReplicaLost, Scored, Segments, ToolReturned
 from rlsim.core.view import ANYWHERE, Group, Sample, View
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import FetchesKv, HoldsBack, Learns
 
-Fate = Literal["trained", "dropped_stale", "dropped_surplus"]
+Fate = Literal["trained", "dropped_stale", "dropped_surplus", "failed"]
+MAX_LOSSES = 1
+"""Calls of a sample that may be lost with their replica; at the next one its group is given up."""
 
 
 class Rollouts:
@@ -83,6 +85,25 @@ class Rollouts:
                 self._submit(sample)
             else:
                 self._park(sample)
+
+    def replica_lost(self, event: ReplicaLost) -> None:
+        """A replica is gone: its calls go on elsewhere, each once; groups that lose one twice are given up."""
+        self.view.loads.close(event.replica)
+        failed: dict[int, Group] = {}
+        for cut in event.cuts:
+            sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
+            sample.made_tokens += cut.tokens
+            sample.losses += 1
+            if sample.doomed:
+                self._give_up(sample)
+            elif sample.losses > MAX_LOSSES:
+                self._park(sample)
+                failed[sample.group.group] = sample.group
+            else:
+                sample.destination = ANYWHERE
+                self._go_on(sample)
+        for group in failed.values():
+            self.abandon(group, "failed")
 
     def tool_returned(self, event: ToolReturned) -> None:
         """A tool call ended."""
@@ -266,13 +287,14 @@ class Rollouts:
     @property
     def accepts_calls(self) -> bool:
         """Whether calls may be submitted now."""
-        return self.view.generating and self.view.trainer != "clearing"
+        view = self.view
+        return view.generating and view.trainer not in ("clearing", "lost") and view.loads.open_count > 0
 
     def admit(self) -> None:
         """Let in what the admission part has room for."""
         view, admission = self.view, self.policy.admission
         if not self.accepts_calls:
-            view.gate = "train"
+            view.gate = "train" if view.loads.open_count and view.trainer != "lost" else "lost"
             return
         if self.policy.update.mode == "drain" and view.trainer in ("trained", "syncing"):
             view.gate = "drain"

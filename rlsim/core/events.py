@@ -56,6 +56,8 @@ class ToolReturned:
 
     sample: int
     output_tokens: int
+    outcome: Literal["done", "timeout", "failed"] = "done"
+    """Whether the tool answered; otherwise the output is what the trajectory is told instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +99,20 @@ class Woke:
     at: Ticks
 
 
-Event = Started | Finished | Aborted | ToolReturned | Scored | Trained | Synced | RoleSet | Woke
+@dataclass(frozen=True, slots=True)
+class ReplicaLost:
+    """Notice, and reply to the calls that ended with it: a replica is gone for the rest of the run."""
+
+    replica: int
+    cuts: tuple[Cut, ...]
+    """Its calls, with the tokens that had arrived; those that an abort was to end are in its reply instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerLost:
+    """Notice: the trainer is gone, and with it the reply that it owed."""
+
+
+Event = (
+    Started | Finished | Aborted | ToolReturned | Scored | Trained | Synced | RoleSet | Woke | ReplicaLost | TrainerLost
+)

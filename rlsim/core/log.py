@@ -91,6 +91,8 @@ class RunLog:
     final: list[FinalRow] = field(default_factory=list)
     generated_tokens: int = 0
     """Response tokens that the engines sampled, by their own count."""
+    undelivered_tokens: int = 0
+    """Of these, what a live engine sampled after it was told to stop, or took with it when it was lost."""
     prefill_tokens: int = 0
     preemptions: int = 0
     engine_steps: int = 0

@@ -92,6 +92,7 @@ class Sample:
         "destination",
         "doomed",
         "group",
+        "losses",
         "made_tokens",
         "member",
         "replica",
@@ -107,6 +108,8 @@ class Sample:
         self.sample, self.group, self.member = sample, group, member
         self.state: Literal["new", "running", "tool", "scoring", "waiting", "parked", "ended"] = "new"
         self.replica = -1
+        self.losses = 0
+        """Calls of it that ended because their replica was lost."""
         self.turn = self.made_tokens = self.response_tokens = self.tool_tokens = 0
         self.segments: list[tuple[int, int]] = []
         self.aborting = False
@@ -149,7 +152,17 @@ class Group:
 
 
 TrainerState = Literal[
-    "idle", "clearing", "switching", "training", "trained", "syncing", "lending", "lent", "recalling", "returning"
+    "idle",
+    "clearing",
+    "switching",
+    "training",
+    "trained",
+    "syncing",
+    "lending",
+    "lent",
+    "recalling",
+    "returning",
+    "lost",
 ]
 
 

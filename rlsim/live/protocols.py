@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rlsim.core.commands import Train
+from rlsim.core.commands import CallTool, Score, Train
 from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
@@ -69,6 +69,20 @@ class Weights:
     """Safetensors under Hugging Face names; None where no model is trained."""
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What an engine noted of its steps."""
+
+    windows: Sequence[WindowRow] = ()
+    """Engine steps in order; none where an engine does not tell."""
+    sampled_tokens: int | None = None
+    """Response tokens by its own count; None where it keeps none."""
+    preemptions: int = 0
+    late_steps: int = 0
+    """Of a paced engine: steps that took longer than the law they stand for."""
+    worst_lateness_seconds: float = 0.0
+
+
 class Engine(Protocol):
     """One replica."""
 
@@ -110,8 +124,11 @@ class Engine(Protocol):
         """Take it back."""
         ...
 
-    async def close(self) -> Sequence[WindowRow]:
-        """Stop; the engine steps of the whole run, in order."""
+    async def close(self) -> Record:
+        """Stop, calls under way ending with reason ``abort``; what the engine noted of the whole run.
+
+        Of an engine that was lost, what can still be read.
+        """
         ...
 
 
@@ -180,6 +197,22 @@ class Task(Protocol):
 
     def reward(self, number: int, response: Sequence[int]) -> float:
         """In [0, 1]."""
+        ...
+
+
+class Tools(Protocol):
+    """What runs between two turns of a trajectory."""
+
+    async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
+        """The tokens that a tool answers to those of a turn; whatever it raises becomes the trajectory's answer."""
+        ...
+
+
+class Rewards(Protocol):
+    """What scores finished samples."""
+
+    async def score(self, command: Score, response: Sequence[int]) -> float:
+        """The reward."""
         ...
 
 

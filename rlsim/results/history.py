@@ -8,7 +8,7 @@ from typing import Any
 
 from rlsim.core.commands import Command, Submit, Train
 from rlsim.core.errors import ParameterError
-from rlsim.core.events import Aborted, Cut, Event, Finished, Segments, Synced, ToolReturned
+from rlsim.core.events import Aborted, Cut, Event, Finished, ReplicaLost, Segments, Synced, ToolReturned
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 
@@ -111,7 +111,8 @@ class _Reader:
         self._version = 0
         self._handlers: dict[type, Any] = {
             Finished: self._finished,
-            Aborted: self._aborted,
+            Aborted: self._cut,
+            ReplicaLost: self._cut,
             ToolReturned: self._tool_returned,
             Synced: self._synced,
         }
@@ -158,7 +159,7 @@ class _Reader:
         else:
             life.finished, life.finish_reason = now, event.reason
 
-    def _aborted(self, now: Ticks, event: Aborted) -> None:
+    def _cut(self, now: Ticks, event: Aborted | ReplicaLost) -> None:
         for cut in event.cuts:
             self._first_token(cut)
             self._call_ended(now, self.history.lives[cut.sample], cut.replica, cut.segments)

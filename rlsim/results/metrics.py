@@ -20,7 +20,7 @@ from rlsim.results.timeline import union_of
 from rlsim.results.utilisation import Measured, Utilisation, lent_gpus, utilisation, verl_utilisation
 from rlsim.world.making import Run
 
-FATES = ("trained", "dropped_stale", "dropped_surplus", "filtered", "in_flight", "buffered")
+FATES = ("trained", "dropped_stale", "dropped_surplus", "filtered", "failed", "in_flight", "buffered", "undelivered")
 TAIL_BEGINS = 0.9
 """Share of a step's samples after whose end the rest is the tail."""
 
@@ -181,6 +181,7 @@ def ledger_tokens(log: RunLog) -> dict[str, int]:
     tokens = dict.fromkeys(FATES, 0)
     for row in log.final:
         tokens[row.fate] = tokens.get(row.fate, 0) + row.tokens
+    tokens["undelivered"] += log.undelivered_tokens
     return tokens
 
 

@@ -33,12 +33,13 @@ from rlsim.core.events import (
     Woke,
 )
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
-from rlsim.core.ticks import Ticks, to_seconds, to_ticks
+from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.pool import WorkerPool
 from rlsim.sim.trainer import Trainer
 from rlsim.world.calls import Calls
+from rlsim.world.deadlock import deadlock_report
 from rlsim.world.ledger import cut_of, final_rows
 from rlsim.world.timers import Timers
 from rlsim.world.world import World
@@ -246,14 +247,5 @@ class Simulation:
         return ended
 
     def _deadlock(self) -> str:
-        view = self._controller.view
-        since = self.log.gates[-1].now if self.log.gates else 0
         waiting = sum(len(replica.requests()) for replica in self._world.replicas)
-        return (
-            f"deadlock at {to_seconds(self._clock.now):.3f} s after {self._controller.iterations} of {self._steps} "
-            f"training iterations: nothing is left to happen.\n"
-            f"  gate: {view.gate or 'open'} (since {to_seconds(since):.3f} s); trainer: {view.trainer}\n"
-            f"  complete groups waiting: {len(view.ready)} of {view.shape.prompts_per_step} for a batch; "
-            f"open groups: {view.open_groups}\n"
-            f"  samples in flight: {view.running_samples} ({waiting} calls on replicas); parked: {len(view.parked)}"
-        )
+        return deadlock_report(self._clock.now, self._controller, self.log, self._steps, waiting)

@@ -9,6 +9,7 @@ from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.sim.clock import Clock
 from rlsim.sim.fleet import Fleet
+from rlsim.world.phases import Phases
 from rlsim.world.world import World
 
 TRAINER = -1
@@ -21,38 +22,20 @@ class Trainer:
 
     def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog) -> None:
         self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
-        self._streaming = False
+        self._phases = Phases(world.training)
         self._tests = 0
         self._lent_since: Ticks = -1
         """When the loan under way began, or will; -1 without one."""
 
     def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
         """Run the phases of a step, or of the part of it that has come."""
-        phases = self._phases(command, samples)
+        phases = self._phases.of(command, samples)
         now = self._clock.now
         for name, seconds in phases:
             end = now + to_ticks(seconds)
             self._log.spans.append(SpanRow(TRAINER, name, now, end, command.step))
             now = end
         self._clock.after(now - self._clock.now, then)
-
-    def _phases(self, command: Train, samples: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
-        phases = self._world.training.phases(samples, command.updates)
-        if command.updates is not None:
-            return phases if command.last else _without_overhead(phases)
-        if command.last and not self._streaming:
-            return phases
-        self._streaming = not command.last
-        return self._part(phases, command.last, samples)
-
-    def _part(
-        self, phases: Sequence[tuple[str, float]], last: bool, samples: Sequence[tuple[int, int]]
-    ) -> list[tuple[str, float]]:
-        """The phases of some samples of a step; the optimizer step and the overhead come with the last."""
-        cost = self._world.training
-        update = cost.micro_batch_seconds(samples) + (cost.optimizer_seconds() if last else 0.0)
-        timed = [(name, update if name.startswith("update_") else seconds) for name, seconds in phases]
-        return timed if last else _without_overhead(timed)
 
     def sync(self, command: Sync, then: Told) -> None:
         """Publish weights in the mode asked for; ``then`` is told whether the replicas accepted them."""
@@ -126,8 +109,3 @@ class Trainer:
         """The run is over."""
         if self._lent_since >= 0:
             self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, self._clock.now, -1))
-
-
-def _without_overhead(phases: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The fixed overhead of a step comes with its last part."""
-    return [phase for phase in phases if phase[0] != "overhead"]

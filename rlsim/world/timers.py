@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlsim.core.commands import Command, WakeAt
-from rlsim.core.events import Aborted, Event, Started, Woke
+from rlsim.core.events import Aborted, Event, ReplicaLost, Started, Woke
 from rlsim.core.ticks import Ticks
 
 
@@ -13,16 +13,23 @@ class Timers:
     """Replies that are owed, and timers that may still lead to something."""
 
     def __init__(self) -> None:
-        self._owed = 0
+        self._owed = self._pending = 0
         self._hopeful: set[Ticks] = set()
         """Set by an event that did something, or while a reply was owed."""
         self.in_vain = False
         """Whether nothing but timers is left and the last round of them led to nothing."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether no reply is owed and no timer is set."""
+        return not (self._owed or self._pending)
+
     def count(self, event: Event, commands: Sequence[Command]) -> None:
         """Take in one event and what was asked for because of it."""
-        self._owed += sum(type(command) is not WakeAt for command in commands) - _replies(event)
-        moved = len(commands) > sum(type(command) is WakeAt for command in commands)
+        timers = sum(type(command) is WakeAt for command in commands)
+        self._owed += len(commands) - timers - _replies(event)
+        self._pending += timers - isinstance(event, Woke)
+        moved = len(commands) > timers
         if isinstance(event, Woke):
             self._hopeful.discard(event.at)
         if moved or self._owed or not isinstance(event, Woke):
@@ -31,7 +38,9 @@ class Timers:
 
 
 def _replies(event: Event) -> int:
-    """Replies in an event: one, those of the calls that an abort ended, or none in a notice."""
+    """Replies in an event: one, those of the calls that an abort ended, or with a replica, or none in a notice."""
     if isinstance(event, Aborted):
         return 1 + len(event.cuts)
+    if isinstance(event, ReplicaLost):
+        return len(event.cuts)
     return 0 if isinstance(event, Started | Woke) else 1

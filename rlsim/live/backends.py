@@ -1,0 +1,55 @@
+"""The kinds of live execution by name; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rlsim.build import Plan
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.live.clock import Clock
+from rlsim.live.crew import Crew
+from rlsim.live.fake_crew import fake_crew
+from rlsim.live.run import Backend
+from rlsim.world.world import World
+
+NAMES = {
+    "vllm": "rlsim.live.vllm_backend:Vllm",
+    "vllm-paced": "rlsim.live.vllm_backend:PacedVllm",
+    "openai": "rlsim.live.openai_backend:OpenAi",
+    "fake": "rlsim.live.backends:Fake",
+}
+
+
+def backend(name: str) -> Backend:
+    """A backend by name; ``ParameterError`` for an unknown one, ``RlsimError`` where an extra is missing."""
+    if name not in NAMES:
+        raise unknown("--live", name, NAMES)
+    module, _, kind = NAMES[name].partition(":")
+    made: Backend = getattr(import_module(module), kind)()
+    return made
+
+
+class Fake:
+    """Simulated engines behind the live protocol, in virtual time."""
+
+    virtual = emulated = True
+    label = "EMULATED, fake engines in virtual time; nothing is real but the executor"
+
+    def refusals(self, plan: Plan) -> list[ParameterError]:
+        """Nothing: the simulated engine can do all that is modelled."""
+        return []
+
+    def prompt_tokens(self, plan: Plan) -> Callable[[int], int] | None:
+        """By the workload's law."""
+        return None
+
+    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+        """Fake engines, and all else paced."""
+        return fake_crew(world, clock)
+
+    def facts(self) -> dict[str, Any]:
+        """None."""
+        return {}

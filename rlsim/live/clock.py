@@ -1,0 +1,156 @@
+"""The clock of a live run: real time, or virtual time that jumps to the next instant at which something is due.
+
+Both count picoseconds since the start. Waiting goes through the clock; ordinary asyncio timeouts stay in real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from rlsim.core.ticks import Ticks, to_seconds
+
+SERVICES = 1 << 24
+CONTROLLER = SERVICES + 1
+WAKES = SERVICES + 2
+"""Places among what is due at one instant, as in the simulator: step boundaries by replica, then everything that takes
+a given time, then the controller, then replicas that wake, by number."""
+
+T = TypeVar("T")
+Due = Callable[[], None]
+
+
+class Timer(Protocol):
+    """Something due that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, and what is due when."""
+
+    zero_seconds: float
+    """Monotonic time of the host at the start."""
+
+    @property
+    def now(self) -> Ticks:
+        """Since the start."""
+        ...
+
+    def restart(self) -> None:
+        """Begin to count now: engines and trainer are ready."""
+        ...
+
+    def at(self, time: Ticks, place: int, due: Due) -> Timer:
+        """Call ``due`` at ``time``, in the order of ``place`` among what is due then."""
+        ...
+
+
+async def sleep_until(clock: Clock, time: Ticks) -> None:
+    """Return at an instant, or at once when it has passed."""
+    if time <= clock.now:
+        return
+    waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.at(time, SERVICES, lambda: None if waker.done() else waker.set_result(None))
+    try:
+        await waker
+    finally:
+        timer.cancel()
+
+
+class RealClock:
+    """Monotonic time, which processes of one host share."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.zero_seconds = self._loop.time()
+        """Monotonic time at the start."""
+
+    def restart(self) -> None:
+        """Begin to count now: engines and trainer are ready."""
+        self.zero_seconds = self._loop.time()
+
+    @property
+    def now(self) -> Ticks:
+        """Since the start."""
+        return round((self._loop.time() - self.zero_seconds) * 1e12)
+
+    def at(self, time: Ticks, place: int, due: Due) -> Timer:
+        """Call ``due`` at ``time``; a busy event loop makes it late."""
+        return self._loop.call_at(self.zero_seconds + to_seconds(time), due)
+
+
+class _Entry:
+    """Something due in virtual time."""
+
+    __slots__ = ("due", "place", "time")
+
+    def __init__(self, time: Ticks, place: int, due: Due) -> None:
+        self.time, self.place = time, place
+        self.due: Due | None = due
+
+    def cancel(self) -> None:
+        self.due = None
+
+
+class VirtualClock(selectors.DefaultSelector):
+    """Time that stands still while anything is ready to run: the selector of the event loop it drives.
+
+    The loop asks its selector to wait when it has nothing to do; instead, time jumps to what is due next. Nothing here
+    waits for real time unless nothing is due.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: Ticks = 0
+        """Since the start."""
+        self.zero_seconds = 0.0
+        self._entries: list[tuple[Ticks, int, int, _Entry]] = []
+        self._made = 0
+
+    def restart(self) -> None:
+        """Nothing has taken time yet."""
+
+    def at(self, time: Ticks, place: int, due: Due) -> Timer:
+        """Call ``due`` at ``time``, in the order of ``place`` among what is due then."""
+        entry = _Entry(max(time, self.now), place, due)
+        self._made += 1
+        heapq.heappush(self._entries, (entry.time, place, self._made, entry))
+        return entry
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Jump, when the loop would wait."""
+        if timeout == 0 or not self._jump():
+            return super().select(timeout)
+        return super().select(0)
+
+    def _jump(self) -> bool:
+        """Call what is due first, alone: what follows from it happens before the next."""
+        while self._entries:
+            time, _, _, entry = heapq.heappop(self._entries)
+            if entry.due is not None:
+                self.now = time
+                asyncio.get_event_loop().call_soon(entry.due)
+                return True
+        return False
+
+
+def run_virtual(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
+    """Run ``main(clock)`` in virtual time."""
+    clock = VirtualClock()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
+        return runner.run(main(clock))
+
+
+def run_real(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
+    """Run ``main(clock)`` in real time."""
+
+    async def begin() -> T:
+        return await main(RealClock())
+
+    return asyncio.run(begin())

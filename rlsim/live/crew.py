@@ -1,0 +1,113 @@
+"""Who carries out the commands of a live run: engines, trainer, tools, rewards, and the tokens between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rlsim.core.commands import CallTool, Score, Submit
+from rlsim.core.engine import Request
+from rlsim.core.ticks import Ticks
+from rlsim.live.pool import Served
+from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Rewards, Tools
+from rlsim.live.running import Running
+from rlsim.live.texts import Texts
+from rlsim.world.calls import Calls
+
+NO_REWARD = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things take at least that nothing real does: all 0 where they are real."""
+
+    sync_ticks: Ticks = 0
+    to_training_ticks: Ticks = 0
+    to_rollout_ticks: Ticks = 0
+    pull_time: Callable[[int], Ticks] = lambda replica: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on user code: real seconds of an attempt (None: none), and how often it is tried again."""
+
+    tool_timeout_seconds: float | None = None
+    tool_retries: int = 0
+    reward_timeout_seconds: float | None = None
+    reward_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Everything that is real in a live run."""
+
+    engines: Sequence[Engine]
+    trainer: LiveTrainer
+    calls: Callable[[Callable[[int], int]], Calls]
+    """Makes the book of calls, given what version a replica serves."""
+    tools: Tools
+    rewards: Rewards
+    texts: Texts | None = None
+    """None where nobody reads tokens."""
+    ignore_eos: bool = True
+    """Whether the workload decides lengths, not the model."""
+    pace: Pace = Pace()
+    limits: Limits = Limits()
+    tool_fault: Callable[[Served[Sequence[int]]], Sequence[int]] = lambda served: range(1)
+    """What a trajectory is told where a tool has not answered."""
+    score_now: Callable[[int, Sequence[int]], float] | None = None
+    """The reward of (prompt, response) where no reward service is asked; None: nobody reads it."""
+    learnt: list[tuple[int, Learnt]] = field(default_factory=list)
+    """What came of each training command, by step."""
+
+    def call(self, command: Submit, request: Request) -> Call:
+        """The engine's call for a submitted one."""
+        context = () if self.texts is None else self.texts.context(command, request.prompt)
+        most = request.target_tokens if self.ignore_eos else request.max_tokens
+        return Call(command.sample, context, most, self.ignore_eos, command.priority, request)
+
+    def took(self, running: Running) -> None:
+        """Keep what a call has made."""
+        if self.texts is not None:
+            self.texts.add(running.call.sample, running.made)
+
+    def experiences(self, samples: Sequence[int]) -> list[Experience]:
+        """Finished samples for the trainer; none where nobody reads tokens."""
+        if self.texts is None:
+            return []
+        return [self.texts.experience(sample, self._reward(sample)) for sample in samples]
+
+    def _reward(self, sample: int) -> float:
+        assert self.texts is not None
+        text = self.texts[sample]
+        if text.reward is None:
+            text.reward = NO_REWARD
+            if self.score_now is not None:
+                text.reward = self.score_now(text.number, self.texts.response(sample))
+        return text.reward
+
+    def forget(self, sample: int) -> None:
+        """A sample has been trained on."""
+        if self.texts is not None:
+            self.texts.forget(sample)
+
+    async def tool(self, command: CallTool) -> Sequence[int]:
+        """What the tool answers."""
+        return await self.tools.call(command, () if self.texts is None else self.texts.turn(command.sample))
+
+    def tool_said(self, command: CallTool, served: Served[Sequence[int]]) -> Sequence[int]:
+        """What a trajectory is told, whatever became of the tool."""
+        return self.tool_fault(served) if served.value is None else served.value
+
+    def add_given(self, sample: int, tokens: Sequence[int]) -> None:
+        """Append a tool's answer to its trajectory."""
+        if self.texts is not None:
+            self.texts.add_given(sample, tokens)
+
+    async def score(self, command: Score) -> None:
+        """Have a finished sample scored."""
+        if self.texts is None:
+            await self.rewards.score(command, ())
+            return
+        reward = await self.rewards.score(command, self.texts.response(command.sample))
+        self.texts[command.sample].reward = reward

@@ -1,0 +1,325 @@
+"""The live executor: carries out a controller's commands with engines and a trainer, and tells it what happened.
+
+As in simulation, everything that happens reaches the controller through one inbox, and ``now`` is stamped where an
+event is taken from it. A decision is noted in the journal before its commands are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rlsim.controller import Controller
+from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train, WakeAt
+from rlsim.core.engine import Request
+from rlsim.core.errors import DeadlockError, RlsimError
+from rlsim.core.events import (
+    Aborted,
+    Cut,
+    Event,
+    Finished,
+    ReplicaLost,
+    RoleSet,
+    Scored,
+    Started,
+    Synced,
+    ToolReturned,
+    Trained,
+    TrainerLost,
+    Woke,
+)
+from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
+from rlsim.core.ticks import to_ticks
+from rlsim.live.clock import CONTROLLER, SERVICES, Clock
+from rlsim.live.crew import Crew
+from rlsim.live.fleet import Fleet
+from rlsim.live.pool import WorkerPool
+from rlsim.live.protocols import Call, Record, TrainerLostError
+from rlsim.live.running import Running
+from rlsim.live.training import TrainerDriver
+from rlsim.world.deadlock import deadlock_report
+from rlsim.world.ledger import cut_of, final_rows
+from rlsim.world.timers import Timers
+from rlsim.world.world import World
+
+
+class Journal(Protocol):
+    """Where decisions are noted as they are taken, so that a broken run can be replayed as far as it came."""
+
+    def note(self, decision: Decision) -> None:
+        """Note one; ``RlsimError`` when it cannot be kept."""
+        ...
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a run ended."""
+
+    log: RunLog
+    records: list[Record]
+    fault: RlsimError | None = None
+    """What stopped it before its last step; None where nothing did."""
+
+
+class Execution:
+    """One live run of one controller."""
+
+    def __init__(self, controller: Controller, world: World, clock: Clock, crew: Crew, journal: Journal) -> None:
+        self.log = RunLog()
+        self._controller, self._world, self._clock, self._crew, self._journal = controller, world, clock, crew, journal
+        self._fleet = Fleet(clock, crew.engines, self.log, self)
+        self._calls = crew.calls(lambda replica: self._fleet.versions[replica])
+        if world.workload.drift is not None:
+            for replica in world.replicas:
+                replica.set_length(self._calls.length)
+        self._trainer = TrainerDriver(clock, world, self._fleet, self.log, crew, self._calls)
+        limits = crew.limits
+        self._tools = WorkerPool(
+            clock, self.log, "tool", world.environments, limits.tool_timeout_seconds, limits.tool_retries
+        )
+        self._rewards = WorkerPool(
+            clock, self.log, "reward", world.reward_workers, limits.reward_timeout_seconds, limits.reward_retries
+        )
+        self._restoring: dict[int, Request] = {}
+        self._inbox: deque[Event] = deque()
+        self._timers = Timers()
+        self._attended = self._closed = False
+        self._gate: str | None = None
+        self._steps = 0
+        self._work: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[RlsimError | None] = asyncio.get_running_loop().create_future()
+        self._execute: dict[type, Callable[[Any], None]] = {
+            Submit: self._submit,
+            Abort: lambda command: self._do(self._abort(command)),
+            Train: lambda command: self._do(self._train(command)),
+            Sync: lambda command: self._do(self._sync(command)),
+            SetRole: lambda command: self._do(self._set_role(command)),
+            CallTool: lambda command: self._do(self._call_tool(command)),
+            Score: lambda command: self._do(self._score(command)),
+            WakeAt: self._wake_at,
+        }
+
+    async def run(self, steps: int, max_seconds: float | None = None) -> Ending:
+        """Run until ``steps`` training iterations have ended, or something stops it; always closes what it started."""
+        self._steps = steps
+        if max_seconds is not None:
+            self._clock.at(to_ticks(max_seconds), CONTROLLER, lambda: self._stop(None))
+        self._deliver(Started())
+        fault = await self._over
+        return Ending(self.log, await self._close(), fault)
+
+    def stop(self, fault: RlsimError) -> None:
+        """End the run as soon as what is under way can be put away: an interruption from outside."""
+        self._stop(fault)
+
+    def _stop(self, fault: RlsimError | None) -> None:
+        if not self._over.done():
+            self._over.set_result(fault)
+
+    # -- towards the controller -----------------------------------------------------------------------
+
+    def ended(self, running: Running) -> None:
+        """A call ended by itself."""
+        self._crew.took(running)
+        self._deliver(self._calls.ended(running.settle(), running.replica))
+
+    def lost(self, replica: int, cut: list[Running]) -> None:
+        """A replica is gone, and with it these calls."""
+        self._deliver(ReplicaLost(replica, tuple(self._cut(running) for running in cut)))
+
+    def _cut(self, running: Running) -> Cut:
+        self._crew.took(running)
+        cut = cut_of(running.settle(), running.replica)
+        self._calls.cut(cut)
+        return cut
+
+    def _deliver(self, event: Event) -> None:
+        self._inbox.append(event)
+        if not self._attended:
+            self._attended = True
+            self._clock.at(self._clock.now, CONTROLLER, self._attend)
+
+    def _attend(self) -> None:
+        self._attended = False
+        try:
+            while self._inbox and not self._over.done():
+                self._decide(self._inbox.popleft())
+        except RlsimError as fault:
+            self._stop(fault)
+        except Exception as fault:
+            self._over.set_exception(fault)
+        if not self._over.done() and (self._timers.in_vain or self._timers.idle):
+            self._stop(self._stuck())
+
+    def _decide(self, event: Event) -> None:
+        controller, log, now = self._controller, self.log, self._clock.now
+        iterations = controller.iterations
+        commands = tuple(controller.handle(now, event))
+        decision = Decision(now, event, commands)
+        log.decisions.append(decision)
+        log.last_commands_idle = True
+        if controller.iterations > iterations:
+            log.iterations.append(IterationRow(iterations, now, controller.view.version))
+        if controller.view.gate != self._gate:
+            self._gate = controller.view.gate
+            log.gates.append(GateRow(now, self._gate))
+        self._journal.note(decision)
+        if controller.iterations >= self._steps:
+            self._stop(None)
+            return
+        log.last_commands_idle = False
+        for command in commands:
+            self._execute[type(command)](command)
+        self._timers.count(event, commands)
+        if isinstance(event, TrainerLost):
+            self._stop(TrainerLostError("the trainer is gone; see above for what it said"))
+
+    def _stuck(self) -> RlsimError:
+        lost = self._fleet.gone
+        if len(lost) == len(self._crew.engines):
+            return RlsimError(f"no replica is left: all {len(lost)} were lost")
+        report = deadlock_report(self._clock.now, self._controller, self.log, self._steps, self._fleet.calls)
+        return DeadlockError(report)
+
+    # -- commands -------------------------------------------------------------------------------------
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out a command beside everything else; what it raises ends the run."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if isinstance(fault, TrainerLostError):
+            self._deliver(TrainerLost())
+        elif isinstance(fault, RlsimError):
+            self._stop(fault)
+        elif fault is not None and not self._over.done():
+            self._over.set_exception(fault)
+
+    def _submit(self, command: Submit) -> None:
+        request = self._calls.request(command, self._clock.now)
+        call = self._crew.call(command, request)
+        ticks = self._bring_kv(command, request)
+        if ticks:
+            self._restoring[command.sample] = request
+            self._clock.at(self._clock.now + ticks, SERVICES, lambda: self._restored(command.replica, call))
+        else:
+            self._fleet.submit(command.replica, call)
+
+    def _bring_kv(self, command: Submit, request: Request) -> int:
+        """How long the KV of the context is on its way; real engines are refused policies that ask for it."""
+        if not request.restored_tokens:
+            return 0
+        world, source = self._world, self._calls.trajectories[command.sample].replica
+        fetched = command.kv_from_pool
+        per_token = world.fetch_ticks(source, command.replica) if fetched else world.restore_ticks(command.replica)
+        return request.restored_tokens * per_token
+
+    def _restored(self, replica: int, call: Call) -> None:
+        if self._restoring.get(call.sample) is call.request:
+            del self._restoring[call.sample]
+            self._fleet.submit(replica, call)
+
+    async def _abort(self, command: Abort) -> None:
+        early = [sample for sample in command.samples if sample in self._restoring]
+        cuts = [cut_of(self._restoring.pop(sample), self._controller.samples[sample].replica) for sample in early]
+        for cut in cuts:
+            self._calls.cut(cut)
+        ended = await self._fleet.abort(command.samples)
+        cuts += [self._cut(running) for running in ended]
+        self._deliver(Aborted(tuple(sorted(cuts, key=lambda made: made.sample))))
+
+    async def _train(self, command: Train) -> None:
+        learnt = await self._trainer.train(command)
+        ess = self._calls.ess(command.samples) if learnt.ess is None else learnt.ess
+        for sample in command.samples:
+            del self._calls.trajectories[sample]
+            self._crew.forget(sample)
+        if command.last:
+            self._calls.updates.trained()
+        self._deliver(Trained(command.step, ess))
+
+    async def _sync(self, command: Sync) -> None:
+        accepted = await self._trainer.sync(command)
+        self._calls.updates.published(accepted)
+        if command.mode != "keep":
+            self._calls.drop_kv()
+            for request in self._restoring.values():
+                request.restored_tokens = 0
+        self._deliver(Synced(command.version, accepted))
+
+    async def _set_role(self, command: SetRole) -> None:
+        await self._trainer.set_role(command)
+        self._deliver(RoleSet(command.role))
+
+    async def _call_tool(self, command: CallTool) -> None:
+        served = await self._tools.serve(command.sample, lambda: self._crew.tool(command))
+        said = self._crew.tool_said(command, served)
+        given = said[: self._calls.room_tokens(command.sample)]
+        self._crew.add_given(command.sample, given)
+        self._deliver(ToolReturned(command.sample, len(given), served.outcome))
+
+    async def _score(self, command: Score) -> None:
+        await self._rewards.serve(command.sample, lambda: self._crew.score(command))
+        self._deliver(Scored(command.sample))
+
+    def _wake_at(self, command: WakeAt) -> None:
+        self._clock.at(command.at, SERVICES, lambda: self._deliver(Woke(command.at)))
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def _close(self) -> list[Record]:
+        log = self.log
+        log.end = self._clock.now
+        self._trainer.close()
+        records, under_way = await self._fleet.close()
+        await _settled(self._work)
+        await self._crew.trainer.close()
+        for running in under_way:
+            self._crew.took(running)
+        made = {running.call.sample: running.made_tokens for running in under_way if not running.lost}
+        made |= {call.sample: call.tokens for call in self._untold()}
+        log.final = final_rows(self._controller, made, self._calls.trajectories)
+        self._count(records)
+        return records
+
+    def _count(self, records: list[Record]) -> None:
+        """The engines' own counts; of one that keeps none, or was lost, what it delivered stands for it."""
+        log, fleet = self.log, self._fleet
+        log.windows = [row for record in records for row in record.windows]
+        log.undelivered_tokens = fleet.undelivered_tokens
+        for replica, record in enumerate(records):
+            delivered = fleet.delivered_tokens[replica]
+            sampled = delivered if record.sampled_tokens is None else record.sampled_tokens
+            log.generated_tokens += sampled
+            log.undelivered_tokens += sampled - delivered if replica in fleet.gone else 0
+            log.preemptions += record.preemptions
+        log.prefill_tokens = sum(row.prefill_tokens for row in log.windows)
+        log.engine_steps = sum(row.steps for row in log.windows)
+        log.events = len(log.decisions)
+
+    def _untold(self) -> list[Cut | Finished]:
+        """Calls whose end is still in the inbox."""
+        ended: list[Cut | Finished] = []
+        for event in self._inbox:
+            if isinstance(event, Finished):
+                ended.append(event)
+            elif isinstance(event, Aborted | ReplicaLost):
+                ended.extend(event.cuts)
+        return ended
+
+
+async def _settled(work: set[asyncio.Task[None]], seconds: float = 1.0) -> None:
+    """Let aborts under way report; call off what does not end by itself."""
+    if work:
+        _, late = await asyncio.wait(work, timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)

@@ -1,0 +1,172 @@
+"""An engine without a model: the simulated replica behind the protocol of a live one.
+
+What it does at an instant, and in which order, is what the simulated fleet does; so a fake live run is a simulation
+made of asyncio tasks, and whatever the two do differently is the executor's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rlsim.core.engine import Request
+from rlsim.core.log import WindowRow
+from rlsim.core.replica import Replica
+from rlsim.live.clock import WAKES, Clock, Timer
+from rlsim.live.protocols import Call, EngineLostError, Made, Record, Weights
+
+
+class FakeEngine:
+    """One replica on the run's clock."""
+
+    def __init__(self, replica: Replica, clock: Clock) -> None:
+        self._replica, self._clock = replica, clock
+        self._timer: Timer | None = None
+        self._paused = self._waking = self._lost = False
+        self._at_boundary: list[Callable[[], None]] = []
+        self._ends: dict[int, asyncio.Future[str]] = {}
+        self._windows: list[WindowRow] = []
+
+    async def start(self) -> None:
+        """Nothing to get ready."""
+
+    # -- calls ----------------------------------------------------------------------------------------
+
+    async def generate(self, call: Call, made: Made) -> None:
+        """Run the call on the replica."""
+        if self._lost:
+            raise EngineLostError("the fake engine is gone")
+        request = call.request
+        end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ends[call.sample] = end
+        wants_cut = self._replica.submit(request)
+        if self._timer is None:
+            self._wake_soon()
+        elif wants_cut:
+            self._cut()
+        try:
+            made.reason = await end  # type: ignore[assignment]
+        finally:
+            self._fill(made, request)
+
+    def _fill(self, made: Made, request: Request) -> None:
+        made.segments, made.first_token_at = tuple(request.segments), request.first_token
+
+    async def abort(self, samples: Sequence[int]) -> None:
+        """End calls at the next boundary."""
+        await self._quiet()
+        for request in self._replica.abort(samples):
+            self._end(request, "abort")
+
+    def _end(self, request: Request, reason: str) -> None:
+        end = self._ends.pop(request.sample)
+        if not end.done():
+            end.set_result(reason)
+
+    # -- weights --------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Stop at the next boundary."""
+        self._paused = True
+        await self._quiet()
+
+    async def resume(self) -> None:
+        """Run again."""
+        self._paused = False
+        self._wake_soon()
+
+    async def load(self, weights: Weights, reset: bool) -> int:
+        """Serve another version from now on."""
+        if self._lost:
+            raise EngineLostError("the fake engine is gone")
+        if reset:
+            self._replica.reset()
+            for request in self._replica.requests():
+                request.restored_tokens = 0
+        self._replica.set_version(weights.version)
+        return self._replica.version
+
+    async def sleep(self) -> None:
+        """KV is lost."""
+        self._replica.reset()
+
+    async def wake(self) -> None:
+        """Nothing to bring back."""
+
+    async def close(self) -> Record:
+        """Stop with the steps done by now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            end = self._replica.stop(self._clock.now)
+            if end is not None:
+                self._windows.append(self._replica.window(end))
+                for request in self._replica.end(end):
+                    self._end(request, "stop")
+        for request in self._replica.abort([request.sample for request in self._replica.requests()]):
+            self._end(request, "abort")
+        ranks = self._replica.ranks
+        sampled, preemptions = sum(rank.decoded_tokens for rank in ranks), sum(rank.preemptions for rank in ranks)
+        return Record(self._windows, sampled, preemptions)
+
+    def lose(self) -> None:
+        """Die as a killed process does: calls end with what they had made at the last boundary."""
+        self._lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for end in self._ends.values():
+            if not end.done():
+                end.set_exception(EngineLostError("the fake engine was told to die"))
+
+    # -- windows --------------------------------------------------------------------------------------
+
+    async def _quiet(self) -> None:
+        """Return when no step is under way."""
+        if self._timer is None:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._at_boundary.append(lambda: waiter.done() or waiter.set_result(None))  # type: ignore[func-returns-value, arg-type]
+        self._cut()
+        await waiter
+
+    def _cut(self) -> None:
+        if self._replica.steps > 1 and self._timer is not None:
+            end = self._replica.cut(self._clock.now)
+            if end is not None:
+                self._timer.cancel()
+                self._timer = self._clock.at(end, self._replica.index, self._boundary)
+
+    def _boundary(self) -> None:
+        now = self._clock.now
+        self._windows.append(self._replica.window(now))
+        for request in self._replica.end(now):
+            self._end(request, "stop")
+        self._timer = None
+        if self._at_boundary:
+            actions, self._at_boundary = self._at_boundary, []
+            for action in actions:
+                action()
+            self._clock.at(now, self._replica.index, self._go_on)
+        elif not self._paused:
+            self._begin()
+
+    def _go_on(self) -> None:
+        """After what waited for the boundary, and before the controller hears of it."""
+        if self._timer is None and not self._paused:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._lost:
+            return
+        end = self._replica.begin(self._clock.now)
+        if end is not None:
+            self._timer = self._clock.at(end, self._replica.index, self._boundary)
+
+    def _wake_soon(self) -> None:
+        if not self._waking:
+            self._waking = True
+            self._clock.at(self._clock.now, WAKES + self._replica.index, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self._go_on()

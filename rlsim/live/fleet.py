@@ -1,0 +1,240 @@
+"""All engines of a live run: submissions, aborts, pauses, publications in every mode, and engines that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from rlsim.core.commands import UpdateMode
+from rlsim.core.log import RunLog, SpanRow
+from rlsim.core.ticks import Ticks
+from rlsim.live.clock import Clock, sleep_until
+from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, Weights
+from rlsim.live.running import Running
+
+Action = Callable[[Engine], Awaitable[object]]
+
+
+class Caller(Protocol):
+    """Who is told about calls that end."""
+
+    def ended(self, running: Running) -> None:
+        """A call ended by itself."""
+        ...
+
+    def lost(self, replica: int, cut: list[Running]) -> None:
+        """A replica is gone, and with it these calls."""
+        ...
+
+
+class Fleet:
+    """Engines by replica."""
+
+    def __init__(self, clock: Clock, engines: Sequence[Engine], log: RunLog, caller: Caller) -> None:
+        self._clock, self.engines, self._log, self._caller = clock, engines, log, caller
+        self.versions = [0] * len(engines)
+        """What each replica serves, by its own answer."""
+        self.gone: set[int] = set()
+        """Replicas that were lost."""
+        self.delivered_tokens, self.undelivered_tokens = [0] * len(engines), 0
+        """Of calls that have ended: what was delivered, by replica, and what engines say they sampled beside it."""
+        self._running: dict[int, Running] = {}
+        self._on: list[dict[int, Running]] = [{} for _ in engines]
+        self._offered: list[tuple[Weights, Ticks] | None] = [None] * len(engines)
+        self._loading: list[bool] = [False] * len(engines)
+        self._chores: set[asyncio.Task[None]] = set()
+
+    @property
+    def calls(self) -> int:
+        """Calls under way."""
+        return len(self._running)
+
+    # -- calls ----------------------------------------------------------------------------------------
+
+    def submit(self, replica: int, call: Call) -> None:
+        """Start a call."""
+        running = Running(replica, call)
+        self._running[call.sample] = self._on[replica][call.sample] = running
+        running.task = asyncio.create_task(self._run(running))
+
+    async def abort(self, samples: Iterable[int]) -> list[Running]:
+        """End calls; those that had not ended by themselves, once they all have ended."""
+        found = [self._running[sample] for sample in samples if sample in self._running]
+        by_replica: dict[int, list[int]] = {}
+        for running in found:
+            running.stopped = True
+            _release(running)
+            by_replica.setdefault(running.replica, []).append(running.call.sample)
+        await self._each(by_replica, lambda replica: self.engines[replica].abort(by_replica[replica]))
+        if found:
+            await asyncio.wait([running.task for running in found])
+        return [running for running in found if running.made.reason == "abort" or running.lost]
+
+    async def _run(self, running: Running) -> None:
+        engine, call, replica = self.engines[running.replica], running.call, running.replica
+        try:
+            while await self._cut_by_publication(engine, call, running):
+                call = running.rest(self._clock.now)
+        except EngineLostError:
+            running.lost = True
+        del self._running[call.sample], self._on[replica][call.sample]
+        self.delivered_tokens[replica] += running.made_tokens
+        self.undelivered_tokens += running.made.undelivered_tokens
+        if running.lost:
+            self._mourn(replica, [running])
+        elif running.made.reason != "abort":
+            self._caller.ended(running)
+        if self._offered[replica] is not None and not self._on[replica]:
+            self._load_offered(replica)
+
+    async def _cut_by_publication(self, engine: Engine, call: Call, running: Running) -> bool:
+        """Run one engine call; whether it was cut to go on under other weights, once it may."""
+        part = Made()
+        try:
+            await engine.generate(call, part)
+        finally:
+            running.add(part)
+        if part.reason != "abort" or running.stopped:
+            return False
+        running.go = asyncio.get_running_loop().create_future()
+        await running.go
+        running.go = None
+        return not running.stopped
+
+    # -- engines that are lost ------------------------------------------------------------------------
+
+    def _mourn(self, replica: int, ended: list[Running]) -> None:
+        """Tell of a lost replica, and of its calls, which end now or have just ended."""
+        first = replica not in self.gone
+        self.gone.add(replica)
+        cut = [running for running in ended if not running.stopped]
+        if first or cut:
+            self._caller.lost(replica, cut)
+
+    async def _each(self, replicas: Iterable[int], action: Callable[[int], Awaitable[object]]) -> None:
+        """Do something with engines side by side; those that are lost meanwhile are told of."""
+        alive = [replica for replica in replicas if replica not in self.gone]
+        told = await asyncio.gather(*(action(replica) for replica in alive), return_exceptions=True)
+        for replica, answer in zip(alive, told, strict=True):
+            if isinstance(answer, EngineLostError):
+                self._mourn(replica, [])
+            elif isinstance(answer, BaseException):
+                raise answer
+
+    # -- weights --------------------------------------------------------------------------------------
+
+    async def publish(self, weights: Weights, mode: UpdateMode, ticks: Ticks, what: str, version: int) -> None:
+        """Give all replicas new weights while all are paused; with the pause it lasts at least ``ticks``.
+
+        ``what`` and ``version`` are for the log: weights that were refused are the old ones.
+        """
+        alive = [replica for replica in range(len(self.engines)) if replica not in self.gone]
+        await self._each(alive, lambda replica: self.engines[replica].pause())
+        if mode == "abort":
+            await self._each(alive, self._cut_all)
+        start = self._clock.now
+        await self._each(alive, lambda replica: self._load(replica, weights, mode != "keep"))
+        await sleep_until(self._clock, start + ticks)
+        for replica in alive:
+            self._log.spans.append(SpanRow(replica, what, start, self._clock.now, version))
+        await self._each(alive, self._go_on)
+
+    async def publish_each(self, weights: Weights, mode: UpdateMode, ticks: Ticks) -> None:
+        """Give every replica new weights on its own."""
+
+        async def update(replica: int) -> None:
+            await self.engines[replica].pause()
+            if mode == "abort":
+                await self._cut_all(replica)
+            await self._load_alone(replica, weights, mode != "keep", ticks)
+            await self._go_on(replica)
+
+        await self._each(range(len(self.engines)), update)
+
+    def offer(self, weights: Weights, ticks: Callable[[int], Ticks]) -> None:
+        """New weights that every replica loads, in ``ticks`` of it at least, when it is empty."""
+        for replica in range(len(self.engines)):
+            self._offered[replica] = (weights, ticks(replica))
+            if not self._on[replica]:
+                self._load_offered(replica)
+
+    def _load_offered(self, replica: int) -> None:
+        if not self._loading[replica] and replica not in self.gone:
+            self._loading[replica] = True
+            self._chore(self._each([replica], self._take_offered))
+
+    async def _take_offered(self, replica: int) -> None:
+        """Load what is offered until nothing newer is; calls that come meanwhile wait in the engine."""
+        await self.engines[replica].pause()
+        while (offered := self._offered[replica]) is not None:
+            self._offered[replica] = None
+            await self._load_alone(replica, offered[0], True, offered[1])
+        self._loading[replica] = False
+        await self.engines[replica].resume()
+
+    async def _load_alone(self, replica: int, weights: Weights, reset: bool, ticks: Ticks) -> None:
+        start = self._clock.now
+        await self._load(replica, weights, reset)
+        await sleep_until(self._clock, start + ticks)
+        self._log.spans.append(SpanRow(replica, "sync", start, self._clock.now, weights.version))
+
+    async def _load(self, replica: int, weights: Weights, reset: bool) -> None:
+        self.versions[replica] = await self.engines[replica].load(weights, reset)
+
+    async def _cut_all(self, replica: int) -> None:
+        """Cut the calls of a replica: those that have made tokens first, so that they go on first."""
+        await self.engines[replica].abort(list(self._on[replica]))
+
+    async def _go_on(self, replica: int) -> None:
+        await self.engines[replica].resume()
+        for running in self._on[replica].values():
+            _release(running)
+
+    # -- roles and the end ----------------------------------------------------------------------------
+
+    async def stand_down(self, replicas: Iterable[int]) -> None:
+        """Pause engines and give their memory to the trainer."""
+
+        async def sleep(replica: int) -> None:
+            await self.engines[replica].pause()
+            await self.engines[replica].sleep()
+
+        await self._each(replicas, sleep)
+
+    async def stand_up(self, replicas: Iterable[int], resume: bool) -> None:
+        """Give it back; ``resume`` lets them run at once, otherwise they wait for the next publication."""
+
+        async def wake(replica: int) -> None:
+            await self.engines[replica].wake()
+            if resume:
+                await self.engines[replica].resume()
+
+        await self._each(replicas, wake)
+
+    async def close(self) -> tuple[list[Record], list[Running]]:
+        """Stop all engines: what they noted, and the calls that this cut."""
+        under_way = list(self._running.values())
+        for running in under_way:
+            running.stopped = True
+            _release(running)
+        records = await asyncio.gather(*(engine.close() for engine in self.engines))
+        if under_way:
+            await asyncio.wait([running.task for running in under_way])
+        for chore in self._chores:
+            chore.cancel()
+        return list(records), under_way
+
+    def _chore(self, work: Awaitable[None]) -> None:
+        async def done() -> None:
+            await work
+
+        task = asyncio.create_task(done())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+
+def _release(running: Running) -> None:
+    """Let a call that a publication has cut go on, or end."""
+    if running.go is not None and not running.go.done():
+        running.go.set_result(None)

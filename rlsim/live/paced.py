@@ -1,0 +1,61 @@
+"""Trainer, tools and rewards that do nothing but take the time that the scenario's costs give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlsim.core.commands import CallTool, Score, Train
+from rlsim.core.ticks import to_ticks
+from rlsim.live.clock import Clock, sleep_until
+from rlsim.live.protocols import Experience, Learnt, Weights
+from rlsim.world.phases import Phases
+from rlsim.world.world import World
+
+
+class PacedTrainer:
+    """Training steps as long as the cost model says; it publishes the same weights under new versions."""
+
+    def __init__(self, clock: Clock, world: World, lengths: Callable[[int], tuple[int, int]]) -> None:
+        """``lengths(sample)`` gives (context tokens, response tokens)."""
+        self._clock, self._phases, self._lengths = clock, Phases(world.training), lengths
+
+    async def start(self) -> None:
+        """Nothing to get ready."""
+
+    async def train(self, command: Train, batch: Sequence[Experience]) -> Learnt:
+        """Wait as long as training takes."""
+        phases = self._phases.of(command, [self._lengths(sample) for sample in command.samples])
+        end = self._clock.now + sum(to_ticks(seconds) for _, seconds in phases)
+        await sleep_until(self._clock, end)
+        return Learnt(phases)
+
+    async def publish(self, version: int) -> Weights:
+        """Nothing has changed but the version."""
+        return Weights(version, None)
+
+    async def close(self) -> None:
+        """Nothing to stop."""
+
+
+class PacedTools:
+    """Tools of the workload's latency and output length."""
+
+    def __init__(self, clock: Clock, seconds: Callable[[CallTool], float], output: Callable[[CallTool], Sequence[int]]):
+        self._clock, self._seconds, self._output = clock, seconds, output
+
+    async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
+        """Wait, and answer."""
+        await sleep_until(self._clock, self._clock.now + to_ticks(self._seconds(command)))
+        return self._output(command)
+
+
+class PacedRewards:
+    """Rewards of the workload's latency; nobody reads their value."""
+
+    def __init__(self, clock: Clock, seconds: Callable[[Score], float]) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    async def score(self, command: Score, response: Sequence[int]) -> float:
+        """Wait."""
+        await sleep_until(self._clock, self._clock.now + to_ticks(self._seconds(command)))
+        return 0.0

@@ -1,0 +1,73 @@
+"""A pool of workers for tools and rewards, first come first served: limits, timeouts, retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from rlsim.core.log import RunLog, ServiceRow
+from rlsim.live.clock import Clock
+
+T = TypeVar("T")
+Outcome = Literal["done", "timeout", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[T]):
+    """What a job came to; no value unless it is done."""
+
+    outcome: Outcome
+    value: T | None
+    fault: str = ""
+
+
+class WorkerPool:
+    """``workers`` jobs at once; None for as many as there are."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: RunLog,
+        what: str,
+        workers: int | None,
+        timeout_seconds: float | None = None,
+        retries: int = 0,
+    ) -> None:
+        """``timeout_seconds`` is of one attempt, in real time; a failed or late one is made ``retries`` times more."""
+        self._clock, self._log, self._what = clock, log, what
+        self._seats = None if workers is None else asyncio.Semaphore(workers)
+        self._timeout_seconds, self._retries = timeout_seconds, retries
+
+    async def serve(self, sample: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
+        """Run a job once a worker is free; whatever it raises is its outcome, not an error of the run."""
+        asked = self._clock.now
+        if self._seats is None:
+            return await self._timed(sample, asked, job)
+        async with self._seats:
+            return await self._timed(sample, asked, job)
+
+    async def _timed(self, sample: int, asked: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
+        start = self._clock.now
+        served = await self._tried(job)
+        self._log.services.append(ServiceRow(sample, self._what, asked, start, self._clock.now))
+        return served
+
+    async def _tried(self, job: Callable[[], Awaitable[T]]) -> Served[T]:
+        served = await self._once(job)
+        for _ in range(self._retries):
+            if served.outcome == "done":
+                break
+            served = await self._once(job)
+        return served
+
+    async def _once(self, job: Callable[[], Awaitable[T]]) -> Served[T]:
+        try:
+            if self._timeout_seconds is None:
+                return Served("done", await job())
+            return Served("done", await asyncio.wait_for(job(), self._timeout_seconds))
+        except TimeoutError:
+            return Served("timeout", None, f"no answer within {self._timeout_seconds:g} s")
+        except Exception as fault:  # a tool is user code: whatever it raises is its outcome
+            return Served("failed", None, f"{type(fault).__name__}: {fault}")

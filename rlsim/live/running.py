@@ -1,0 +1,76 @@
+"""A generate call of the policy, which may take several calls of an engine: publications cut and resume it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rlsim.core.engine import Request
+from rlsim.core.events import Segments
+from rlsim.core.ticks import Ticks
+from rlsim.live.protocols import Call, Made
+
+
+class Running:
+    """One submitted call until it has ended."""
+
+    __slots__ = ("call", "go", "lost", "made", "replica", "stopped", "task")
+
+    def __init__(self, replica: int, call: Call) -> None:
+        self.replica, self.call = replica, call
+        self.made = Made()
+        """By the engine calls that have ended."""
+        self.stopped = False
+        """Whether the policy has asked for its end."""
+        self.lost = False
+        """Whether it ended with its replica."""
+        self.go: asyncio.Future[None] | None = None
+        """What it waits for between a cut by a publication and its resumption."""
+        self.task: asyncio.Task[None]
+
+    def add(self, part: Made) -> None:
+        """Take in what an engine call has made."""
+        made = self.made
+        made.tokens += part.tokens
+        made.log_probs += part.log_probs
+        made.segments = joined(made.segments, part.segments)
+        made.reason = part.reason
+        made.undelivered_tokens += part.undelivered_tokens
+        if made.first_token_at < 0:
+            made.first_token_at = part.first_token_at
+
+    @property
+    def made_tokens(self) -> int:
+        """Made so far, by engine calls that have ended."""
+        return sum(tokens for _, tokens in self.made.segments)
+
+    def rest(self, now: Ticks) -> Call:
+        """The engine call that goes on where the last one was cut."""
+        call, request, made = self.call, self.call.request, self.made_tokens
+        left = Request(
+            request.sample,
+            request.prompt,
+            request.prompt_tokens,
+            request.context_tokens + made,
+            request.target_tokens - made,
+            request.priority,
+            now,
+            max_tokens=request.max_tokens - made if request.max_tokens else 0,
+        )
+        left.content = request.content
+        context = [*call.context, *self.made.tokens] if call.context else ()
+        return Call(call.sample, context, call.max_tokens - made, call.ignore_eos, call.priority, left)
+
+    def settle(self) -> Request:
+        """The request as an engine would have left it that ran the call in one go."""
+        request = self.call.request
+        request.segments = list(self.made.segments)
+        request.tokens = request.context_tokens + self.made_tokens
+        request.first_token = self.made.first_token_at
+        return request
+
+
+def joined(before: Segments, after: Segments) -> Segments:
+    """Two lists of segments as one: runs of one version that meet are one run."""
+    if before and after and before[-1][0] == after[0][0]:
+        return (*before[:-1], (after[0][0], before[-1][1] + after[0][1]), *after[1:])
+    return (*before, *after)

@@ -1,0 +1,104 @@
+"""The tokens of a live run: prompts, what engines made of them, and what tools answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rlsim.core.commands import Submit
+from rlsim.core.errors import RlsimError
+from rlsim.core.events import Segments
+from rlsim.live.protocols import Experience, Made
+from rlsim.live.running import joined
+
+RESERVED_IDS = 8
+"""Ids below are left to special tokens."""
+
+
+class Text:
+    """One trajectory."""
+
+    __slots__ = ("context", "group", "log_probs", "made", "number", "prompt_tokens", "reward", "segments", "turn_from")
+
+    def __init__(self, number: int, group: int, prompt: Sequence[int]) -> None:
+        self.number, self.group = number, group
+        self.context = list(prompt)
+        """Prompt and response so far."""
+        self.prompt_tokens = self.turn_from = len(prompt)
+        self.made: list[bool] = []
+        """For each response token, whether the model made it."""
+        self.log_probs: list[float] = []
+        self.segments: Segments = ()
+        self.reward: float | None = None
+
+
+class Texts:
+    """Trajectories by sample, while they live."""
+
+    def __init__(self, prompt: Callable[[int], Sequence[int]]) -> None:
+        """``prompt(number)`` gives the token ids of a prompt."""
+        self._prompt = prompt
+        self._texts: dict[int, Text] = {}
+        self._groups: dict[tuple[int, int], int] = {}
+
+    def __getitem__(self, sample: int) -> Text:
+        return self._texts[sample]
+
+    def context(self, command: Submit, number: int) -> Sequence[int]:
+        """What a call starts from; ``RlsimError`` when that is not what the policy believes."""
+        text = self._texts.get(command.sample)
+        if text is None:
+            group = self._groups.setdefault((command.draw, command.recycle), len(self._groups))
+            text = self._texts[command.sample] = Text(number, group, self._prompt(number))
+        if not command.made_tokens:
+            text.turn_from = len(text.context)
+        if len(text.context) != command.context_tokens:
+            raise RlsimError(
+                f"sample {command.sample}: the policy counts {command.context_tokens} tokens of context, "
+                f"the run has {len(text.context)}"
+            )
+        return tuple(text.context)
+
+    def add(self, sample: int, made: Made) -> None:
+        """Append what a call has made."""
+        text = self._texts[sample]
+        text.context += made.tokens
+        text.made += [True] * len(made.tokens)
+        text.log_probs += made.log_probs
+        text.segments = joined(text.segments, made.segments)
+
+    def add_given(self, sample: int, tokens: Sequence[int]) -> None:
+        """Append what a tool has answered."""
+        text = self._texts[sample]
+        text.context += tokens
+        text.made += [False] * len(tokens)
+        if text.log_probs:
+            text.log_probs += [0.0] * len(tokens)
+
+    def turn(self, sample: int) -> Sequence[int]:
+        """The tokens of the turn that has ended."""
+        text = self._texts[sample]
+        return text.context[text.turn_from :]
+
+    def response(self, sample: int) -> Sequence[int]:
+        """The tokens behind the prompt."""
+        text = self._texts[sample]
+        return text.context[text.prompt_tokens :]
+
+    def experience(self, sample: int, reward: float) -> Experience:
+        """A finished sample for the trainer."""
+        text = self._texts[sample]
+        prompt, response = text.context[: text.prompt_tokens], text.context[text.prompt_tokens :]
+        return Experience(sample, text.group, prompt, response, text.made, text.log_probs, text.segments, reward)
+
+    def forget(self, sample: int) -> None:
+        """It has been trained on."""
+        del self._texts[sample]
+
+
+def random_ids(seed: int, count: int, vocabulary: int) -> list[int]:
+    """Token ids that stand for a text of which only the length is known: the same for the same seed."""
+    drawn = np.random.Generator(np.random.Philox(seed)).integers(min(RESERVED_IDS, vocabulary - 1), vocabulary, count)
+    found: list[int] = drawn.tolist()
+    return found

@@ -1,0 +1,132 @@
+"""Live runs from a scenario, as the command line makes them: started, journalled, saved, told."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rlsim import __version__
+from rlsim.build import Plan, Source
+from rlsim.core.errors import ParameterError, RlsimError
+from rlsim.live.backends import backend as backend_of
+from rlsim.live.run import Backend, LiveRun, Watch, refuse, run_live
+from rlsim.planning.comparison import Arm, Comparison, arm_folder
+from rlsim.planning.replicate import Outcome
+from rlsim.results.atomic import replacing
+from rlsim.results.journal import FileJournal, NoJournal
+from rlsim.results.latency import latency
+from rlsim.results.metrics import metrics
+from rlsim.results.store import DECISIONS, SCENARIO
+from rlsim.results.verdict import verdict
+from rlsim.scenario.resolved import resolved_yaml
+
+FACTS = "live.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A live run as it is shown: a comparison of one arm, and what stopped it early."""
+
+    comparison: Comparison | None
+    """None where no measured step ended."""
+    run: LiveRun
+    fault: RlsimError | None
+
+
+def run_arm(
+    name: str,
+    plan: Plan,
+    engine: str,
+    out: Path | None = None,
+    replication: int = 0,
+    watch: Watch = lambda execution, crew: None,
+) -> Told:
+    """Run one arm live; ``ParameterError`` for what that cannot be, before anything starts."""
+    backend = backend_of(engine)
+    refuse(plan, backend)
+    folder = None if out is None else out / arm_folder(name)
+    directory = None if folder is None else folder / f"replication-{replication}"
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / SCENARIO, resolved_yaml(plan.scenario))
+    with tempfile.TemporaryDirectory(prefix="rlsim-live-") as work:
+        made = _journalled(plan, backend, directory, Path(work), replication, watch)
+    facts = facts_of(engine, backend, made)
+    if directory is not None and folder is not None:
+        _save(folder, directory, made, facts)
+    return Told(_comparison(name, plan, made, engine, backend), made, made.ending.fault)
+
+
+def _journalled(
+    plan: Plan, backend: Backend, directory: Path | None, work: Path, replication: int, watch: Watch
+) -> LiveRun:
+    if directory is None:
+        return run_live(plan, backend, NoJournal(), work, replication, watch=watch)
+    if directory.exists():
+        if not (directory / DECISIONS).is_file():
+            raise ParameterError(str(directory), "something else", "a new directory, or an earlier run of rlsim")
+        shutil.rmtree(directory)
+    journal = FileJournal(directory / DECISIONS)
+    try:
+        return run_live(plan, backend, journal, work, replication, watch=watch)
+    finally:
+        journal.close()
+
+
+def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
+    """What the record says of how the run was made."""
+    records, fault = made.ending.records, made.ending.fault
+    steps = sum(row.steps for record in records for row in record.windows)
+    late = sum(record.late_steps for record in records)
+    return {
+        "engine": engine,
+        "label": backend.label,
+        "rlsim": __version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fault": None if fault is None else str(fault),
+        "late_steps": late,
+        "late_share": late / steps if steps else 0.0,
+        "worst_lateness_seconds": max((record.worst_lateness_seconds for record in records), default=0.0),
+        "task_prompts": backend.prompt_tokens(made.run.plan) is not None,
+        "learning": [{"step": step, **learnt.metrics} for step, learnt in made.crew.learnt if learnt.metrics],
+        **backend.facts(),
+    }
+
+
+def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -> None:
+    """The tables where they can be made, and the facts; the decisions are there already."""
+    from rlsim.planning.save import save_run
+    from rlsim.results.store import write_metrics
+
+    if made.run.log.iterations:
+        with suppress(ParameterError):
+            told = metrics(made.run)
+            save_run(directory, made.run, told)
+            write_metrics(folder, [told])
+    _write(directory / FACTS, json.dumps(facts, indent=1) + "\n")
+
+
+def _comparison(name: str, plan: Plan, made: LiveRun, engine: str, backend: Backend) -> Comparison | None:
+    if len(made.run.log.iterations) <= plan.scenario.run.warmup_steps:
+        return None
+    told, headline = metrics(made.run), plan.scenario.headline
+    waits = latency(made.run, headline.slo if headline else None)
+    outcome = Outcome(name, made.run.replication, told, verdict(told, plan), waits)
+    execution = Source("execution", f"live on {engine}: {backend.label}", backend.emulated)
+    sources = (execution, *plan.sources) if backend.emulated else (execution,)
+    arm = Arm(name, replace(plan, sources=sources), (outcome,))
+    return Comparison(f"{plan.scenario.name}; LIVE on {engine}: {backend.label}", (arm,), ())
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")

@@ -1,0 +1,79 @@
+"""The live section: what a live run needs beside the policy. A simulated run does not read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from rlsim.core.errors import ParameterError
+from rlsim.scenario.section import Count, Fraction, Name, Positive, Section
+
+
+class LiveTask(Section):
+    """A task with verifiable rewards: its name, and the parameters of that name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Name = Field(description="Name of the task")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The parameters beside the name, as written."""
+        return dict(self.model_extra or {})
+
+
+class Loss(Section):
+    """How the trainer learns from a batch (GRPO: arXiv 2402.03300; truncated correction: arXiv 2508.17445)."""
+
+    learning_rate: Positive = Field(default=1e-3, description="Of AdamW")
+    clip_low: Positive = Field(default=0.2, description="Ratios below 1 - clip_low gain nothing more")
+    clip_high: Positive = Field(default=0.2, description="Ratios above 1 + clip_high gain nothing more")
+    correction: Literal["truncated", "none"] = Field(
+        default="truncated", description="Importance weights of samples that other weights, or another engine, made"
+    )
+    max_importance: Positive = Field(default=2.0, description="Bound on an importance weight, with truncated")
+    max_gradient_norm: Positive = Field(default=1.0, description="Gradients are scaled down to it")
+
+
+class Live(Section):
+    """What a live run needs; a simulated run does not read it."""
+
+    model: Name | None = Field(
+        default=None, description="Folder of a Hugging Face model, or a built-in shape; None: the scenario's model"
+    )
+    weights: Literal["auto", "dummy"] = Field(
+        default="auto", description="Those of the folder, or random ones where there are none"
+    )
+    trainer: Literal["torch", "paced"] = Field(
+        default="torch", description="A real trainer, or one that takes the modelled time and teaches nothing"
+    )
+    trainer_processes: Count = Field(default=1, description="Ranks of the trainer (FSDP)")
+    threads: Count = Field(default=1, description="OpenMP threads of an engine or a trainer process on a CPU")
+    cores: tuple[int, ...] = Field(
+        default=(), strict=False, description="CPU cores to bind to: engines in order, then the trainer; none: unbound"
+    )
+    task: LiveTask | None = Field(default=None, description="None: lengths by the workload's laws, and no rewards")
+    loss: Loss = Field(default=Loss(), description="How the trainer learns")
+    servers: tuple[Name, ...] = Field(
+        default=(), strict=False, description="URLs of OpenAI-compatible servers, one a replica, for --live openai"
+    )
+    api_key_env: Name | None = Field(default=None, description="Environment variable that holds the servers' key")
+    allow_remote: bool = Field(default=False, description="Accept servers on other machines")
+    request_timeout_seconds: Positive = Field(default=600.0, description="Without a token from a server")
+    tool: Literal["paced", "calculator"] = Field(
+        default="paced", description="Tools that only take the modelled time, or a sandboxed process"
+    )
+    tool_timeout_seconds: Positive | None = Field(default=30.0, description="Of an attempt; None: no limit")
+    tool_retries: int = Field(default=1, ge=0, description="Further attempts of a tool call that failed or was late")
+    reward_timeout_seconds: Positive | None = Field(default=30.0, description="Of an attempt; None: no limit")
+    max_late_share: Fraction = Field(
+        default=0.01, description="Share of late steps above which an emulated run does not count"
+    )
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """Negative cores."""
+        for core in self.cores:
+            if core < 0:
+                yield ParameterError("cores", core, "numbers of CPU cores, from 0")

@@ -1,0 +1,72 @@
+"""One policy, two worlds: the live executor with fake engines gives a policy the world that the simulator gives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from policy_runs import AGENTS, POLICIES, scenario
+
+from rlsim.build import Plan, plan
+from rlsim.controller import Controller
+from rlsim.core.log import RunLog
+from rlsim.live.backends import Fake
+from rlsim.live.clock import Clock, run_virtual
+from rlsim.live.crew import Crew
+from rlsim.live.execution import Ending, Execution
+from rlsim.live.fake_crew import fake_crew
+from rlsim.results.journal import NoJournal
+from rlsim.results.metrics import metrics
+from rlsim.sim.run import simulate
+from rlsim.world.making import Run, make_controller, make_world
+
+DRIFT = {"workload__drift": {"growth_per_version": 0.05, "max_factor": 2.0}}
+EVERY = pytest.mark.parametrize("preset", POLICIES)
+
+
+def lived(made: Plan) -> RunLog:
+    """The log of a fake run; oracles are let in, so that every preset can be compared."""
+
+    async def main(clock: Clock) -> Ending:
+        workload = made.workload_of(0)
+        world = make_world(made, workload)
+        controller: Controller = make_controller(made, workload)
+        crew: Crew = fake_crew(world, clock)
+        return await Execution(controller, world, clock, crew, NoJournal()).run(made.scenario.run.steps)
+
+    ending = run_virtual(main)
+    assert ending.fault is None
+    return ending.log
+
+
+def planned(preset: str, **changes: Any) -> Plan:
+    return plan(scenario({"preset": preset, **POLICIES[preset]}, **changes))
+
+
+@EVERY
+@pytest.mark.parametrize("world", [{}, AGENTS, DRIFT], ids=["plain", "agents", "drift"])
+def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, world: dict[str, Any]) -> None:
+    made = planned(preset, **world)
+    simulated, live = simulate(made).log, lived(made)
+    assert live.decisions == simulated.decisions
+    assert live.final == simulated.final
+    assert live.generated_tokens == simulated.generated_tokens
+    assert (live.iterations, live.gates, live.end) == (simulated.iterations, simulated.gates, simulated.end)
+
+
+@EVERY
+def test_the_log_tells_the_same_metrics(preset: str) -> None:
+    made = planned(preset, **AGENTS)
+    of_live = metrics(Run(made, 0, lived(made))).as_dict()
+    of_simulation = simulate(made)
+    told = metrics(of_simulation).as_dict()
+    differ = {name for name, value in told.items() if of_live[name] != pytest.approx(value)}
+    assert differ <= {"events"}
+
+
+def test_a_fake_backend_refuses_nothing_and_says_that_it_is_emulated(tmp_path: Path) -> None:
+    backend = Fake()
+    assert backend.refusals(planned("verl-sync")) == []
+    assert backend.emulated
+    assert "EMULATED" in backend.label
