@@ -16,6 +16,7 @@ from rlsim.live.clock import Clock, run_virtual
 from rlsim.live.crew import Crew
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake_crew import fake_crew
+from rlsim.presets import load_preset
 from rlsim.results.journal import NoJournal
 from rlsim.results.metrics import metrics
 from rlsim.sim.run import simulate
@@ -58,11 +59,11 @@ def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, wo
 @EVERY
 def test_the_log_tells_the_same_metrics(preset: str) -> None:
     made = planned(preset, **AGENTS)
-    of_live = metrics(Run(made, 0, lived(made))).as_dict()
-    of_simulation = simulate(made)
-    told = metrics(of_simulation).as_dict()
-    differ = {name for name, value in told.items() if of_live[name] != pytest.approx(value)}
-    assert differ <= {"events"}
+    live, simulated = metrics(Run(made, 0, lived(made))).as_dict(), metrics(simulate(made)).as_dict()
+    differ = {name for name, value in simulated.items() if live[name] != pytest.approx(value, nan_ok=True)}
+    cut_and_resubmitted = load_preset(preset).filled(POLICIES[preset], "policy")["update"].get("mode") == "abort"
+    # the simulated engine books a call that a publication restarts as preempted; live it is another call
+    assert differ <= ({"events", "preemptions_per_step"} if cut_and_resubmitted else {"events"})
 
 
 def test_a_fake_backend_refuses_nothing_and_says_that_it_is_emulated(tmp_path: Path) -> None:

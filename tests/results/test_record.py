@@ -85,7 +85,11 @@ def test_an_event_that_cannot_have_happened_is_a_difference() -> None:
         replay([Decision(0, Finished(99, 0, 1, ((0, 1),), "stop", 0), ())], fresh(run))
 
 
-GOOD: dict[str, Any] = {"now": 1, "event": {"type": "ToolReturned", "sample": 2, "output_tokens": 3, "outcome": "done"}, "commands": []}
+GOOD: dict[str, Any] = {
+    "now": 1,
+    "event": {"type": "ToolReturned", "sample": 2, "output_tokens": 3, "outcome": "done"},
+    "commands": [],
+}
 
 
 @pytest.mark.parametrize(
