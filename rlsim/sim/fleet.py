@@ -88,8 +88,8 @@ class Fleet:
             self._paused[replica.index] = False
             self._wake_now(replica)
 
-    def update_each(self, version: int, ticks: Ticks, reset: bool, then: Then) -> None:
-        """Give every replica new weights on its own: it pauses at its boundary for ``ticks``."""
+    def update_each(self, version: int, ticks: Callable[[int], Ticks], reset: bool, then: Then) -> None:
+        """Give every replica new weights on its own: it pauses at its boundary for ``ticks`` of it."""
         waiting = set(range(len(self.replicas)))
 
         def updated(replica: Replica, start: Ticks) -> None:
@@ -102,7 +102,7 @@ class Fleet:
                 then()
 
         def stopped(replica: Replica) -> None:
-            self._clock.after(ticks, partial(updated, replica, self._clock.now))
+            self._clock.after(ticks(replica.index), partial(updated, replica, self._clock.now))
 
         for replica in self.replicas:
             self._paused[replica.index] = True

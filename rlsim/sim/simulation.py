@@ -35,6 +35,7 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
+from rlsim.sim.durations import Durations, Modelled
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.pool import WorkerPool
 from rlsim.sim.trainer import Trainer
@@ -48,8 +49,12 @@ from rlsim.world.world import World
 class Simulation:
     """One run of one controller in one world."""
 
-    def __init__(self, controller: Controller, world: World, keep_decisions: bool = True) -> None:
+    def __init__(
+        self, controller: Controller, world: World, keep_decisions: bool = True, durations: Durations | None = None
+    ) -> None:
+        """Without ``durations`` everything takes as long as the world's costs say."""
         self.log = RunLog()
+        self._durations = durations or Modelled(world)
         self._controller, self._world, self._keeps = controller, world, keep_decisions
         self._clock = Clock()
         self._calls = Calls(world, lambda replica: world.replicas[replica].version)
@@ -57,7 +62,7 @@ class Simulation:
             for replica in world.replicas:
                 replica.set_length(self._calls.length)
         self._fleet = Fleet(self._clock, world.replicas, self.log, self)
-        self._trainer = Trainer(self._clock, world, self._fleet, self.log)
+        self._trainer = Trainer(self._clock, world, self._fleet, self.log, self._durations)
         self._tools = WorkerPool(self._clock, self.log, "tool", world.environments)
         self._rewards = WorkerPool(self._clock, self.log, "reward", world.reward_workers)
         self._restoring: dict[int, Request] = {}
@@ -208,16 +213,15 @@ class Simulation:
 
     def _call_tool(self, command: CallTool) -> None:
         found, workload = self._calls.trajectories[command.sample], self._world.workload
-        place = (found.prompt, found.attempt, found.member, command.turn)
-        output = min(workload.tool_output_tokens(*place), self._calls.room_tokens(command.sample))
+        place = (found.prompt, found.attempt, found.member)
+        output = min(workload.tool_output_tokens(*place, command.turn), self._calls.room_tokens(command.sample))
         event = ToolReturned(command.sample, output)
-        seconds = workload.tool_latency_seconds(*place)
-        self._tools.serve(command.sample, to_ticks(seconds), lambda: self._deliver(event))
+        self._tools.serve(command.sample, self._durations.tool(command, place), lambda: self._deliver(event))
 
     def _score(self, command: Score) -> None:
         found = self._calls.trajectories[command.sample]
-        seconds = self._world.workload.reward_latency_seconds(found.prompt, found.attempt, found.member)
-        self._rewards.serve(command.sample, to_ticks(seconds), lambda: self._deliver(Scored(command.sample)))
+        ticks = self._durations.reward(command, (found.prompt, found.attempt, found.member))
+        self._rewards.serve(command.sample, ticks, lambda: self._deliver(Scored(command.sample)))
 
     def _wake_at(self, command: WakeAt) -> None:
         self._clock.at(command.at, SERVICES, lambda _: self._deliver(Woke(command.at)))

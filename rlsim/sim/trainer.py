@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rlsim.core.commands import SetRole, Sync, Train
 from rlsim.core.log import RunLog, SpanRow
-from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.core.ticks import Ticks
 from rlsim.sim.clock import Clock
+from rlsim.sim.durations import Durations
 from rlsim.sim.fleet import Fleet
-from rlsim.world.phases import Phases
 from rlsim.world.world import World
 
 TRAINER = -1
@@ -20,19 +21,18 @@ Told = Callable[[bool], None]
 class Trainer:
     """One trainer; it does one thing at a time because its controller asks for one."""
 
-    def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog) -> None:
+    def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog, durations: Durations) -> None:
         self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
-        self._phases = Phases(world.training)
+        self._durations = durations
         self._tests = 0
         self._lent_since: Ticks = -1
         """When the loan under way began, or will; -1 without one."""
 
     def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
         """Run the phases of a step, or of the part of it that has come."""
-        phases = self._phases.of(command, samples)
         now = self._clock.now
-        for name, seconds in phases:
-            end = now + to_ticks(seconds)
+        for name, ticks in self._durations.training(command, samples):
+            end = now + ticks
             self._log.spans.append(SpanRow(TRAINER, name, now, end, command.step))
             now = end
         self._clock.after(now - self._clock.now, then)
@@ -48,22 +48,21 @@ class Trainer:
             then(accepted)
 
         if command.mode == "pull":
-            self._clock.after(self._world.sync_ticks, lambda: self._offer(command.version, booked))
+            self._clock.after(self._durations.publication(command, 0), lambda: self._offer(command.version, booked))
             return
         if self._world.sync_scope == "per_replica":
-            ticks = self._world.sync_ticks + to_ticks(command.resume_seconds)
-            self._fleet.update_each(command.version, ticks, reset, booked)
+            self._fleet.update_each(command.version, partial(self._durations.load, command), reset, booked)
             return
-        self._fleet.pause(lambda: self._transfer(command, reset, booked))
+        self._fleet.pause(lambda: self._transfer(command, asked, reset, booked))
 
     def _offer(self, version: int, then: Then) -> None:
         """The weights have reached the relays; every replica loads them over its host link when it is empty."""
-        self._fleet.offer(version, self._world.pull_time)
+        self._fleet.offer(version, self._durations.pull)
         then()
 
-    def _transfer(self, command: Sync, reset: bool, then: Told) -> None:
+    def _transfer(self, command: Sync, asked: Ticks, reset: bool, then: Told) -> None:
         start = self._clock.now
-        accepted, test_ticks = self._judged(command)
+        accepted = self._judged(command)
 
         def arrived() -> None:
             self._fleet.set_version(command.version if accepted else command.version - 1, reset)
@@ -73,23 +72,22 @@ class Trainer:
             self._fleet.resume()
             then(accepted)
 
-        self._clock.after(self._world.sync_ticks + test_ticks + to_ticks(command.resume_seconds), arrived)
+        self._clock.after(self._durations.publication(command, start - asked), arrived)
 
-    def _judged(self, command: Sync) -> tuple[bool, Ticks]:
-        """Whether the replicas accept the weights, and how long they take to find out."""
+    def _judged(self, command: Sync) -> bool:
+        """Whether the replicas accept the weights."""
         if not command.test or self._world.acceptance is None:
-            return True, 0
+            return True
         self._tests += 1
-        return self._world.acceptance.passes(self._tests), to_ticks(self._world.acceptance.test_seconds)
+        return self._world.acceptance.passes(self._tests)
 
     def set_role(self, command: SetRole, then: Then) -> None:
         """Switch shared GPUs; the engines are paused from here to the next publication. Lent ones hold no call."""
-        world = self._world
-        ticks = world.to_training_ticks if command.role == "train" else world.to_rollout_ticks
+        asked = self._clock.now
         if command.lent:
-            self._switch_lent(command, ticks, then)
+            self._switch_lent(command, self._durations.switch(command, 0), then)
         else:
-            self._fleet.pause(lambda: self._switch(ticks, then))
+            self._fleet.pause(lambda: self._switch(self._durations.switch(command, self._clock.now - asked), then))
 
     def _switch(self, ticks: Ticks, then: Then) -> None:
         now = self._clock.now

@@ -1,0 +1,89 @@
+"""How long what the simulator carries out takes, engine steps aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rlsim.core.commands import CallTool, Score, SetRole, Sync, Train
+from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.world.phases import Phases
+from rlsim.world.world import World
+
+Place = tuple[int, int, int]
+"""(prompt, attempt, member)."""
+
+
+class Durations(Protocol):
+    """Asked once for every command, in the order in which they are carried out."""
+
+    def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
+        """Phases in order, for (context tokens, response tokens) of the samples."""
+        ...
+
+    def publication(self, command: Sync, waited: Ticks) -> Ticks:
+        """From when the engines are quiet, for which it has ``waited``, until they run again.
+
+        In mode ``pull``: until the weights can be taken.
+        """
+        ...
+
+    def load(self, command: Sync, replica: int) -> Ticks:
+        """Of a replica that is given new weights on its own."""
+        ...
+
+    def pull(self, replica: int) -> Ticks:
+        """Of a replica that takes new weights by itself."""
+        ...
+
+    def switch(self, command: SetRole, waited: Ticks) -> Ticks:
+        """From when the engines are quiet, for which it has ``waited``."""
+        ...
+
+    def tool(self, command: CallTool, place: Place) -> Ticks:
+        """Of a tool call, once a worker has it."""
+        ...
+
+    def reward(self, command: Score, place: Place) -> Ticks:
+        """Of a scoring, once a worker has it."""
+        ...
+
+
+class Modelled:
+    """By the world's costs and the workload's laws."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._phases = Phases(world.training)
+
+    def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
+        """By the cost model."""
+        return [(name, to_ticks(seconds)) for name, seconds in self._phases.of(command, samples)]
+
+    def publication(self, command: Sync, waited: Ticks) -> Ticks:
+        """Transfer, test, and what clients wait before they resume."""
+        if command.mode == "pull":
+            return self._world.sync_ticks
+        acceptance = self._world.acceptance
+        test_ticks = to_ticks(acceptance.test_seconds) if command.test and acceptance is not None else 0
+        return self._world.sync_ticks + test_ticks + to_ticks(command.resume_seconds)
+
+    def load(self, command: Sync, replica: int) -> Ticks:
+        """As long as a publication to all."""
+        return self._world.sync_ticks + to_ticks(command.resume_seconds)
+
+    def pull(self, replica: int) -> Ticks:
+        """Over the replica's host link."""
+        return self._world.pull_time(replica)
+
+    def switch(self, command: SetRole, waited: Ticks) -> Ticks:
+        """By direction."""
+        return self._world.to_training_ticks if command.role == "train" else self._world.to_rollout_ticks
+
+    def tool(self, command: CallTool, place: Place) -> Ticks:
+        """By the workload's law."""
+        return to_ticks(self._world.workload.tool_latency_seconds(*place, command.turn))
+
+    def reward(self, command: Score, place: Place) -> Ticks:
+        """By the workload's law."""
+        return to_ticks(self._world.workload.reward_latency_seconds(*place))
