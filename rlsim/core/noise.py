@@ -9,10 +9,23 @@ of it. A window so costs O(log n) draws whatever its length.
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Protocol
 
 import numpy as np
 
 from rlsim.core.ticks import Ticks
+
+
+class Extra(Protocol):
+    """What the steps of a replica take beside their law."""
+
+    def open(self, steps: int) -> None:
+        """A new window of at most ``steps`` steps."""
+        ...
+
+    def ticks(self, steps: int) -> Ticks:
+        """Of the window's first ``steps`` steps; may be negative."""
+        ...
 
 
 class StepNoise:

@@ -16,7 +16,7 @@ from math import isqrt
 
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.log import WindowRow
-from rlsim.core.noise import StepNoise
+from rlsim.core.noise import Extra
 from rlsim.core.scheduler import Scheduler
 from rlsim.core.steptime import StepTime, attention_pairs
 from rlsim.core.ticks import Ticks
@@ -31,7 +31,7 @@ class Replica:
         limits: EngineLimits,
         law: StepTime,
         ranks: int = 1,
-        noise: StepNoise | None = None,
+        noise: Extra | None = None,
         jump: bool = True,
     ) -> None:
         self.index, self.limits, self.law = index, limits, law
@@ -67,6 +67,11 @@ class Replica:
         """Ask ``length`` for the target of a request when its first token is made."""
         for rank in self.ranks:
             rank.length = length
+
+    @property
+    def law_ticks(self) -> Ticks:
+        """What the law says of the first step of the window that has just begun."""
+        return self._one
 
     def requests(self) -> list[Request]:
         """All that wait or run here."""

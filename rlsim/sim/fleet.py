@@ -35,8 +35,8 @@ class Fleet:
         self._waking = [False] * len(replicas)
         self._paused = [False] * len(replicas)
         self._at_boundary: list[list[Then]] = [[] for _ in replicas]
-        self._offered: list[tuple[int, Ticks] | None] = [None] * len(replicas)
-        """A version that a replica is to load once it is empty, and how long that takes."""
+        self._offered: list[tuple[int, Callable[[int], Ticks]] | None] = [None] * len(replicas)
+        """A version that a replica is to load once it is empty, and how long that will take."""
         self._unreported: list[list[Cut]] = []
         """Of aborts that wait for some replica's boundary."""
         self._ends: list[Callable[[Timer], None]] = [partial(self._boundary, replica) for replica in replicas]
@@ -111,7 +111,7 @@ class Fleet:
     def offer(self, version: int, ticks: Callable[[int], Ticks]) -> None:
         """New weights that every replica loads, in ``ticks`` of it, when it is empty."""
         for replica in self.replicas:
-            self._offered[replica.index] = (version, ticks(replica.index))
+            self._offered[replica.index] = (version, ticks)
             if self._stands(replica.index):
                 self._load_offered(replica)
 
@@ -122,7 +122,7 @@ class Fleet:
             return False
         self._offered[replica.index] = None
         self._paused[replica.index] = True
-        self._clock.after(offered[1], partial(self._loaded, replica, offered[0], self._clock.now))
+        self._clock.after(offered[1](replica.index), partial(self._loaded, replica, offered[0], self._clock.now))
         return True
 
     def _loaded(self, replica: Replica, version: int, start: Ticks) -> None:

@@ -1,0 +1,143 @@
+"""A simulation in which everything lasts as it was recorded: what is left of its error is the schedule's.
+
+The k-th engine step of a replica lasts as its k-th recorded one, whatever it holds; so do the k-th training, the k-th
+publication, the k-th switch; a tool call or a scoring as that of the same trajectory. What the record does not have
+takes the modelled time, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rlsim.build import Plan
+from rlsim.core.commands import CallTool, Score, SetRole, Sync, Train
+from rlsim.core.ticks import Ticks
+from rlsim.sim.durations import Durations, Modelled, Place
+from rlsim.sim.run import collector_paused
+from rlsim.sim.simulation import Simulation
+from rlsim.world.making import Run, make_controller, make_world
+
+Key = tuple[int, int, int]
+"""A trajectory in any run of the workload: (draw, times recycled, member)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """How long everything lasted, in ticks and in the order in which it happened."""
+
+    steps: Sequence[Sequence[Ticks]]
+    """By replica; empty where an engine did not tell."""
+    trainings: Sequence[Sequence[tuple[str, Ticks]]]
+    """Phases of each training command."""
+    publications: Sequence[Ticks]
+    """From the command to the reply."""
+    loads: Sequence[Sequence[Ticks]]
+    """By replica: of new weights that it took on its own."""
+    switches: Sequence[Ticks]
+    """From the command to the reply."""
+    tools: Mapping[tuple[Key, int], Ticks] = field(default_factory=dict)
+    """By trajectory and turn."""
+    rewards: Mapping[Key, Ticks] = field(default_factory=dict)
+    start_ticks: Ticks = 0
+    """From the start of the clock to the first decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """A simulation with recorded durations."""
+
+    run: Run
+    unrecorded_steps: int
+    """Engine steps beyond the record, which took the modelled time."""
+    unrecorded_others: int
+    """Trainings, publications, switches, tool calls and scorings likewise."""
+
+
+class RecordedSteps:
+    """The recorded steps of one replica, handed out in order as what a step takes beside its law."""
+
+    def __init__(self, ticks: Iterable[Ticks], law_ticks: Callable[[], Ticks]) -> None:
+        """``law_ticks`` is what the law says of the step that is about to be handed out."""
+        self._left, self._law_ticks = iter(ticks), law_ticks
+        self._extra = 0
+        self.missing = 0
+        """Steps that the record did not have."""
+
+    def open(self, steps: int) -> None:
+        """The next step begins; the replica steps one by one."""
+        found = next(self._left, None)
+        self.missing += found is None
+        self._extra = 0 if found is None else found - self._law_ticks()
+
+    def ticks(self, steps: int) -> Ticks:
+        """Of the step under way."""
+        return self._extra
+
+
+class Recorded:
+    """Everything but engine steps as recorded; ``modelled`` where the record ends."""
+
+    def __init__(self, recording: Recording, modelled: Durations) -> None:
+        self._recording, self._modelled = recording, modelled
+        self._trainings = iter(recording.trainings)
+        self._publications, self._switches = iter(recording.publications), iter(recording.switches)
+        self._loads: list[Iterator[Ticks]] = [iter(ticks) for ticks in recording.loads]
+        self.missing = 0
+        """What the record did not have."""
+
+    def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
+        """The next one."""
+        modelled = self._modelled.training(command, samples)  # asked always: it counts the parts of a step
+        found = next(self._trainings, None)
+        self.missing += found is None
+        return modelled if found is None else found
+
+    def publication(self, command: Sync, waited: Ticks) -> Ticks:
+        """What is left of the next one, after the wait for the engines."""
+        found = next(self._publications, None)
+        return self._or(None if found is None else max(0, found - waited), self._modelled.publication(command, waited))
+
+    def load(self, command: Sync, replica: int) -> Ticks:
+        """The replica's next one."""
+        return self._or(next(self._loads[replica], None), self._modelled.load(command, replica))
+
+    def pull(self, replica: int) -> Ticks:
+        """The replica's next one."""
+        return self._or(next(self._loads[replica], None), self._modelled.pull(replica))
+
+    def switch(self, command: SetRole, waited: Ticks) -> Ticks:
+        """What is left of the next one, after the wait for the engines."""
+        found = next(self._switches, None)
+        return self._or(None if found is None else max(0, found - waited), self._modelled.switch(command, waited))
+
+    def tool(self, command: CallTool, place: Place) -> Ticks:
+        """That of the same trajectory and turn."""
+        key = (command.draw, command.recycle, command.member), command.turn
+        return self._or(self._recording.tools.get(key), self._modelled.tool(command, place))
+
+    def reward(self, command: Score, place: Place) -> Ticks:
+        """That of the same trajectory."""
+        key = command.draw, command.recycle, command.member
+        return self._or(self._recording.rewards.get(key), self._modelled.reward(command, place))
+
+    def _or(self, found: Ticks | None, modelled: Ticks) -> Ticks:
+        self.missing += found is None
+        return modelled if found is None else found
+
+
+def simulate_recorded(plan: Plan, recording: Recording, replication: int = 0, steps: int | None = None) -> Rerun:
+    """One replication with recorded durations; ``DeadlockError`` when it cannot progress."""
+    workload = plan.workload_of(replication)
+    world = make_world(plan, workload)
+    handed = []
+    for replica, ticks in zip(world.replicas, recording.steps, strict=True):
+        noise = RecordedSteps(ticks, lambda replica=replica: replica.law_ticks)  # type: ignore[misc]
+        replica.noise, replica.jump = noise, False
+        handed.append(noise)
+    durations = Recorded(recording, Modelled(world))
+    simulation = Simulation(make_controller(plan, workload), world, durations=durations)
+    given = plan.scenario.run
+    with collector_paused():
+        log = simulation.run(steps or given.steps, given.max_simulated_seconds)
+    return Rerun(Run(plan, replication, log), sum(noise.missing for noise in handed), durations.missing)
