@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,11 +41,38 @@ def timeline(tables: Tables, title: str = "Timeline", seconds: Span | None = Non
     figure = new_figure(_height(len(found)), title, _note(len(found), bands, span))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[max(min(len(found), 24), 4), 1.5])
     rollout = activity[activity["who"] != TRAINER]
-    shown = _bands(upper, rollout, edges) if bands else _rows(upper, rollout, found, edges)
+    shown = _replicas(upper, rollout, found, edges)
     shown |= _trainer(lower, activity[activity["who"] == TRAINER], edges)
     _finish(upper, lower, tables, span)
     legend_below(figure, cause_patches(shown, hatched=False))
     return figure
+
+
+@styled
+def timelines(runs: Mapping[str, Tables], title: str, note: str) -> Figure:
+    """Runs one above the other on one time axis, each with its replicas and its trainer; titles are their names."""
+    span = (0.0, max(1e-9, *(end_seconds(tables) for tables in runs.values())))
+    edges, count = np.linspace(*span, BINS + 1), max(len(replicas(tables)) for tables in runs.values())
+    rows = min(max(count, 2), 24)
+    figure = new_figure(1.8 + len(runs) * (0.9 + 0.24 * (rows + 2)), title, note)
+    axes = figure.subplots(2 * len(runs), 1, sharex=True, height_ratios=[rows, 1.5] * len(runs), squeeze=False)[:, 0]
+    shown: set[str] = set()
+    for place, (name, tables) in enumerate(runs.items()):
+        upper, lower = axes[2 * place], axes[2 * place + 1]
+        activity, found = tables["activity"], replicas(tables)
+        shown |= _replicas(upper, activity[activity["who"] != TRAINER], found, edges)
+        shown |= _trainer(lower, activity[activity["who"] == TRAINER], edges)
+        _finish(upper, lower, tables, span)
+        upper.set_title(name, fontsize=11, pad=16)
+        lower.set_xlabel("time since the start of the run (s)" if 2 * place + 2 == len(axes) else "")
+    legend_below(figure, cause_patches(shown, hatched=False))
+    return figure
+
+
+def _replicas(axes: Axes, activity: DataFrame, found: list[int], edges: NDArray[np.float64]) -> set[str]:
+    if len(found) > MOST_ROWS:
+        return _bands(axes, activity, edges)
+    return _rows(axes, activity, found, edges)
 
 
 def _height(count: int) -> float:
