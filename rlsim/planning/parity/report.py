@@ -149,7 +149,7 @@ def _policy_cells(arm: ArmParity) -> dict[str, str]:
         "live runs, s": f"{row.low:.4g} to {row.high:.4g}",
         "simulated, s": f"{row.predicted:.4g}",
         "error": _percent(row.error, True),
-        "  policy error, decisions": str(len(arm.policy_errors)),
+        "  policy, runs that differ": str(len(arm.policy_errors)),
         "  schedule": _percent(row.schedule, True),
         "  cost model": _percent(row.cost, True),
         "live to live": _percent(row.noise, False),
