@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import os
 import threading
@@ -314,8 +313,7 @@ class VllmEngine:
             llm, self._llm = self._llm, None
             llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown, CPU_EXIT_SECONDS if self.setup.device == "cpu" else None)
-            del llm
-            gc.collect()  # vLLM's object is in cycles, and complains when the interpreter ends before it
+            llm.shutdown = _nothing  # its finaliser calls it again, after the interpreter has taken vLLM apart
         return windows(self.replica, self._steps(), zero_ns(self._now))
 
     def report(self) -> EngineReport:
@@ -324,6 +322,10 @@ class VllmEngine:
 
     def _steps(self) -> list[StepNote]:
         return read_steps(self._files)[self._warm_steps :]
+
+
+def _nothing() -> None:
+    """In place of what has been done."""
 
 
 def _segments(spans: Sequence[Any]) -> Segments:

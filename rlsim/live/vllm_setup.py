@@ -88,7 +88,7 @@ def setup_of(pool: PoolPlan, model: Path, device: Device, **details: Any) -> Eng
 
 
 def paced_setup(pool: PoolPlan, work: Path, **details: Any) -> EngineSetup:
-    """A tiny model on a CPU with the pool's limits and step law, whatever its device and split; it is put in ``work``."""
+    """A tiny model on a CPU with the pool's limits and step law, whatever its device and split; put in ``work``."""
     limits = pool.limits
     return setup_of(
         pool,
