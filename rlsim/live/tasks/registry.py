@@ -42,7 +42,7 @@ def _rule(rule: type[Successor | Counting | Sorting | Arithmetic], sizes: Mappin
 
 
 def _first_line(rule: type) -> str:
-    return (rule.__doc__ or "").splitlines()[0].removesuffix(".")
+    return str(rule.__doc__).splitlines()[0].removesuffix(".")
 
 
 def _sizes(rule: type[Successor | Counting | Sorting | Arithmetic]) -> str:
