@@ -43,7 +43,7 @@ class Shape:
             raise ParameterError("live.model.kv_heads", self.kv_heads, f"a divisor of heads ({self.heads})")
 
 
-def write_model(shape: Shape, folder: Path, seed: int = 0, spread: float = 0.02) -> Path:
+def write_model(shape: Shape, folder: Path, seed: int = 0, spread: float = 0.05) -> Path:
     """``config.json`` and random weights, normal with deviation ``spread``, into ``folder``; gives the folder.
 
     Raises ``ParameterError`` where safetensors is not installed.

@@ -33,9 +33,14 @@ class TorchTrainer:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._pools: list[ProcessPoolExecutor] = []
-        self._pids: set[int] = set()
+        self._pids: frozenset[int] = frozenset()
         self._streaming = False
         self._published: list[Path] = []
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of the processes that were started last."""
+        return self._pids
 
     async def start(self) -> None:
         """Start the processes and load the model.
@@ -50,7 +55,7 @@ class TorchTrainer:
         meeting_point = recipe.weights_folder.resolve() / f".ranks-{uuid4().hex}"
         spawn = multiprocessing.get_context("spawn")
         self._pools = [ProcessPoolExecutor(1, mp_context=spawn) for _ in range(recipe.processes)]
-        self._pids = set(await self._each(os.getpid, ()))
+        self._pids = frozenset(await self._each(os.getpid, ()))
         try:
             await self._all(worker.begin, *((recipe, rank, meeting_point) for rank in range(recipe.processes)))
         finally:

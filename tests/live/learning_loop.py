@@ -35,15 +35,15 @@ class Study:
     seed: int = 0
     steps: int = 100
     prompts: int = 16
-    group: int = 8
-    learning_rate: float = 3e-3
+    group: int = 16
+    learning_rate: float = 1e-3
     most_weight: float | None = 2.0
     lag: int = 0
     """Steps by which the weights that sample are older than those that are trained."""
     hidden: int = 64
     layers: int = 2
     updates: int = 1
-    spread: float = 0.02
+    spread: float = 0.05
 
 
 @dataclass(frozen=True)
