@@ -29,7 +29,7 @@ def device_of() -> Device:
 
 
 def model_of(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
-    """The scenario's model, or a small one made for its task; random weights go to ``work``, never to the user's folder.
+    """The scenario's model, or a small one made for its task; random weights go to ``work`` and nowhere else.
 
     Raises ``ParameterError`` at ``live.model`` where the scenario's model is only a name, and where its vocabulary is
     too small for the task.
@@ -37,13 +37,13 @@ def model_of(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     named = scenario.live.model or scenario.model
     folder = Path(named).parent if named.endswith(".json") else Path(named)
     if task is not None and scenario.live.model is None:
-        return Model(write_model(Shape(len(task.vocabulary)), work / "model"), len(task.vocabulary))
+        return Model(write_model(Shape(task.vocabulary.size), work / "model"), task.vocabulary.size)
     if not (folder / "config.json").is_file():
         raise ParameterError("live.model", named, "a folder with a config.json: a live run needs the model itself")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     vocabulary = int(config.get("vocab_size", 0))
-    if task is not None and vocabulary < len(task.vocabulary):
-        raise ParameterError("live.model", named, f"a model of at least {len(task.vocabulary)} token ids, for the task")
+    if task is not None and vocabulary < task.vocabulary.size:
+        raise ParameterError("live.model", named, f"a model of at least {task.vocabulary.size} token ids, for the task")
     if not any(folder.glob("*.safetensors")):
         folder = write_model(Shape.of_config(config, named), work / "model")
     return Model(folder, vocabulary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,24 @@ class Shape:
             raise ParameterError("live.model.hidden", self.hidden, "a multiple of 32 a head, as engines need it")
         if self.heads % self.kv_heads:
             raise ParameterError("live.model.kv_heads", self.kv_heads, f"a divisor of heads ({self.heads})")
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any], where: str) -> Shape:
+        """The shape that a ``config.json`` describes; ``ParameterError`` for what is no such decoder."""
+        names = {
+            "vocabulary": "vocab_size",
+            "layers": "num_hidden_layers",
+            "hidden": "hidden_size",
+            "heads": "num_attention_heads",
+            "kv_heads": "num_key_value_heads",
+            "feed_forward": "intermediate_size",
+            "positions": "max_position_embeddings",
+        }
+        missing = [key for key in names.values() if not isinstance(config.get(key), int)]
+        if config.get("model_type") != "llama" or config.get("tie_word_embeddings", True) or missing:
+            allowed = "weights beside it, or a Llama with untied embeddings, for which random ones are made"
+            raise ParameterError("live.model", where, allowed)
+        return cls(**{field: config[key] for field, key in names.items()})
 
 
 def write_model(shape: Shape, folder: Path, seed: int = 0, spread: float = 0.05) -> Path:

@@ -154,7 +154,7 @@ def _trainer(plan: Plan, model: Path, work: Path) -> LiveTrainer:
         Recipe(
             model,
             work / "weights",
-            Objective(),
+            Objective(loss.clip_low, loss.clip_high, loss.max_importance if loss.correction == "truncated" else None),
             loss.learning_rate,
             most_gradient_norm=loss.max_gradient_norm,
             updates_per_step=trainer.updates_per_step,

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
-from rlsim.core.log import WindowRow
+from rlsim.core.ticks import to_seconds
 from rlsim.live.notes import EndReader, EngineFiles, EngineReport, StepNote, read_steps, report, windows, zero_ns
 from rlsim.live.pace import write_law
-from rlsim.live.protocols import Call, EngineLostError, Made, Now, Weights
+from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
 from rlsim.live.vllm_setup import EngineSetup, engine_args, prepare_environment, require_vllm, scheduler_name
 
 ASK_AGAIN_SECONDS = 0.002
@@ -31,6 +31,8 @@ WARM_TOKENS = 32
 """Of the prompt and the response that a new engine makes first: its first steps take seconds."""
 CPU_EXIT_SECONDS = 1.0
 """What a process without a device gets to end by itself."""
+LAST_ABORT_SECONDS = 10.0
+"""What an engine gets to end its calls when the run is over."""
 _environment = threading.Lock()
 """Engines import vLLM one after another; those that see GPUs of their own start so too, as their processes inherit this
 one's environment."""
@@ -306,15 +308,26 @@ class VllmEngine:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    async def close(self) -> Sequence[WindowRow]:
-        """End the engine's process; the steps it ran, a lost engine's too."""
+    async def close(self) -> Record:
+        """End calls, and the engine's process; what it noted of its steps, a lost engine's too."""
         if self._llm is not None:
+            await self._end_calls()
             self._note_loss()
             llm, self._llm = self._llm, None
             llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown, CPU_EXIT_SECONDS if self.setup.device == "cpu" else None)
             llm.shutdown = _nothing  # its finaliser calls it again, after the interpreter has taken vLLM apart
-        return windows(self.replica, self._steps(), zero_ns(self._now))
+        steps = self._steps()
+        told = report(steps)
+        rows = windows(self.replica, steps, zero_ns(self._now))
+        worst = to_seconds(told.worst_late_ticks)
+        return Record(rows, told.sampled_tokens, told.preemptions, told.late_steps, worst)
+
+    async def _end_calls(self) -> None:
+        """Abort what is under way, so that its count is exact; an engine that does not answer is ended all the same."""
+        with contextlib.suppress(TimeoutError, EngineLostError):
+            await asyncio.wait_for(self.abort(list(self._names)), LAST_ABORT_SECONDS)
+            await asyncio.sleep(0)
 
     def report(self) -> EngineReport:
         """Sums over the steps so far: tokens, preemptions, and how well a paced engine kept its pace."""

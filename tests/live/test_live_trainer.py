@@ -87,7 +87,9 @@ def reference_gradients(model: Path, samples: Sequence[Experience], objective: O
             if by_model:
                 place = len(sample.prompt) + at
                 log_prob = law[place - 1, ids[0, place]]
-                weight = min(math.exp(float(log_prob.detach()) - sample.log_probs[at]), float(objective.most_weight or 1))
+                weight = min(
+                    math.exp(float(log_prob.detach()) - sample.log_probs[at]), float(objective.most_weight or 1)
+                )
                 total = total - weight * gain * (log_prob - log_prob.detach()).exp()
                 tokens += 1
     (total / tokens).backward()
