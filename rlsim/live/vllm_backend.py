@@ -10,6 +10,7 @@ from typing import Any
 
 from rlsim.build import Plan, PoolPlan
 from rlsim.core.errors import ParameterError
+from rlsim.core.ticks import Ticks
 from rlsim.live.capabilities import refusals
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew, Limits
@@ -26,6 +27,7 @@ from rlsim.live.tiny_model import VOCABULARY
 from rlsim.live.torch_trainer import TorchTrainer
 from rlsim.live.vllm_engine import VllmEngine
 from rlsim.live.vllm_setup import EngineSetup, paced_setup, require_vllm, setup_of
+from rlsim.policies.hashed import hashed
 from rlsim.scenario.live import Live
 from rlsim.workload.lengths import Constant
 from rlsim.workload.workload import Workload
@@ -79,7 +81,8 @@ class Vllm:
         ]
         crew = _crew(plan, world, clock, engines, model.vocabulary)
         if live.trainer == "torch":
-            crew = replace(crew, trainer=_trainer(plan, model.folder, work), pace=replace(crew.pace, sync_ticks=0))
+            trainer, pace = _trainer(plan, model.folder, work), replace(crew.pace, sync_ticks=0, pull_time=_no_time)
+            crew = replace(crew, trainer=trainer, pace=pace, score_now=_coin)
         if task is not None:
             crew = replace(crew, texts=Texts(task.prompt), ignore_eos=False, score_now=task.reward)
         return crew
@@ -145,6 +148,16 @@ def _crew(plan: Plan, world: World, clock: Clock, engines: Sequence[VllmEngine],
         pace=pace_of(world),
         limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),
     )
+
+
+def _coin(number: int, response: Sequence[int]) -> float:
+    """A reward where there is no task: it teaches nothing, but weights change."""
+    return float(hashed("coin", number, *response[:8]) & 1)
+
+
+def _no_time(replica: int) -> Ticks:
+    """Of what is real."""
+    return 0
 
 
 def _trainer(plan: Plan, model: Path, work: Path) -> LiveTrainer:
