@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
 from rlsim.live.fake_crew import fake_crew
 from rlsim.live.run import Backend
+from rlsim.workload.workload import Workload
 from rlsim.world.world import World
 
 NAMES = {
@@ -42,9 +42,9 @@ class Fake:
         """Nothing: the simulated engine can do all that is modelled."""
         return []
 
-    def prompt_tokens(self, plan: Plan) -> Callable[[int], int] | None:
-        """By the workload's law."""
-        return None
+    def workload(self, plan: Plan, replication: int) -> Workload:
+        """The scenario's."""
+        return plan.workload_of(replication)
 
     def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
         """Fake engines, and all else paced."""

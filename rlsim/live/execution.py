@@ -124,7 +124,10 @@ class Execution:
     def ended(self, running: Running) -> None:
         """A call ended by itself."""
         self._crew.took(running)
-        self._deliver(self._calls.ended(running.settle(), running.replica))
+        request = running.settle()
+        if running.made.reason == "stop" and not running.call.ignore_eos:
+            self._calls.stopped(request)
+        self._deliver(self._calls.ended(request, running.replica))
 
     def lost(self, replica: int, cut: list[Running]) -> None:
         """A replica is gone, and with it these calls."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlsim.core.commands import CallTool, Score, Train
+from rlsim.core.streams import stream_key
 from rlsim.core.ticks import to_ticks
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.protocols import Experience, Learnt, Weights
+from rlsim.live.protocols import Experience, Learnt, Tools, Weights
+from rlsim.live.texts import random_ids
 from rlsim.world.phases import Phases
 from rlsim.world.world import World
 
@@ -59,3 +61,16 @@ class PacedRewards:
         """Wait."""
         await sleep_until(self._clock, self._clock.now + to_ticks(self._seconds(command)))
         return 0.0
+
+
+class SpokenTools:
+    """Tools whose answers are token ids that any model knows, as many as the tool behind it says."""
+
+    def __init__(self, tools: Tools, seed: int, vocabulary: int) -> None:
+        self._tools, self._seed, self._vocabulary = tools, seed, vocabulary
+
+    async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
+        """An answer."""
+        told = await self._tools.call(command, turn)
+        key = stream_key(self._seed, "tool text", command.draw, command.recycle, command.member, command.turn)[0]
+        return random_ids(key, len(told), self._vocabulary)

@@ -15,6 +15,7 @@ from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.live.clock import Clock, run_real, run_virtual
 from rlsim.live.crew import Crew
 from rlsim.live.execution import Ending, Execution, Journal
+from rlsim.workload.workload import Workload
 from rlsim.world.making import Run, make_controller, make_world
 from rlsim.world.world import World
 
@@ -39,8 +40,8 @@ class Backend(Protocol):
         """What the plan asks for that this backend cannot give, with key paths; nothing is started."""
         ...
 
-    def prompt_tokens(self, plan: Plan) -> Callable[[int], int] | None:
-        """Length of a prompt by its number; None where the workload's law says it."""
+    def workload(self, plan: Plan, replication: int) -> Workload:
+        """Prompts and lengths of a run; those of a task are not the scenario's laws."""
         ...
 
     def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
@@ -89,10 +90,10 @@ def run_live(
     """One run; ``watch`` sees it before it begins. What stopped it early is in the ending, its log is whole."""
 
     async def main(clock: Clock) -> LiveRun:
-        workload = plan.workload_of(replication)
+        workload = backend.workload(plan, replication)
         world = make_world(plan, workload)
         crew = backend.crew(plan, world, clock, work)
-        controller = make_controller(plan, workload, backend.prompt_tokens(plan), oracle=False)
+        controller = make_controller(plan, workload, oracle=False)
         await started(crew)
         clock.restart()
         execution = Execution(controller, world, clock, crew, journal)

@@ -9,8 +9,10 @@ import numpy as np
 from rlsim.core.commands import Submit
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
+from rlsim.core.streams import stream_key
 from rlsim.live.protocols import Experience, Made
 from rlsim.live.running import joined
+from rlsim.workload.workload import Workload
 
 RESERVED_IDS = 8
 """Ids below are left to special tokens."""
@@ -95,6 +97,15 @@ class Texts:
     def forget(self, sample: int) -> None:
         """It has been trained on."""
         del self._texts[sample]
+
+
+def random_prompts(workload: Workload, vocabulary: int) -> Callable[[int], Sequence[int]]:
+    """Prompts of the workload's lengths, by number."""
+
+    def prompt(number: int) -> Sequence[int]:
+        return random_ids(stream_key(workload.seed, "text", number)[0], workload.prompt_tokens(number), vocabulary)
+
+    return prompt
 
 
 def random_ids(seed: int, count: int, vocabulary: int) -> list[int]:

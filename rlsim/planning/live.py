@@ -96,7 +96,6 @@ def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
         "late_steps": late,
         "late_share": late / steps if steps else 0.0,
         "worst_lateness_seconds": max((record.worst_lateness_seconds for record in records), default=0.0),
-        "task_prompts": backend.prompt_tokens(made.run.plan) is not None,
         "learning": [{"step": step, **learnt.metrics} for step, learnt in made.crew.learnt if learnt.metrics],
         **backend.facts(),
     }

@@ -109,6 +109,11 @@ class Calls:
         trajectory.length_tokens = self._turn_tokens(trajectory, version)
         return self._target(trajectory.length_tokens, trajectory.allowed_tokens, request.context_tokens)
 
+    def stopped(self, request: Request) -> None:
+        """The model itself ended the response of a call, whatever length the workload had for it."""
+        trajectory = self.trajectories[request.sample]
+        trajectory.length_tokens = trajectory.made_tokens + request.tokens - request.context_tokens
+
     def ended(self, request: Request, replica: int) -> Finished:
         """What the policy is told of a call that ended by itself."""
         trajectory = self.trajectories[request.sample]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlsim.build import Plan, PoolPlan
@@ -29,20 +29,13 @@ class Run:
     log: RunLog
 
 
-def make_controller(
-    plan: Plan, workload: Workload, prompt_tokens: Callable[[int], int] | None = None, oracle: bool = True
-) -> Controller:
-    """A fresh controller of the plan's policy.
-
-    ``prompt_tokens(number)`` is the length of a prompt where the workload's law does not say it; without ``oracle``
-    nobody tells lengths still to come, as in a live run.
-    """
+def make_controller(plan: Plan, workload: Workload, oracle: bool = True) -> Controller:
+    """A fresh controller of the plan's policy; without ``oracle`` nobody tells lengths still to come, as when live."""
     shape = plan.shape_of(workload)
-    tokens = prompt_tokens or workload.prompt_tokens
     return Controller(
         plan.policy(shape),
         shape,
-        lambda draw: tokens(workload.prompt_at(draw)[0]),
+        lambda draw: workload.prompt_tokens(workload.prompt_at(draw)[0]),
         scores=workload.reward_latency is not None,
         oracle_tokens=(lambda sample: _turn_tokens(workload, sample)) if oracle else None,
         request_class=(lambda draw: workload.class_of(workload.prompt_at(draw)[0])) if workload.classes else None,

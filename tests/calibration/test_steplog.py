@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from calibration.steplog import StepLog, contents
+from calibration.steplog import StepLog
 from calibration.steps import Point, TimedStep
-from rlsim.core.steptime import attention_pairs
 
 
-def request(computed: int, prompt: int) -> SimpleNamespace:
-    return SimpleNamespace(num_computed_tokens=computed, num_prompt_tokens=prompt)
+def request(computed: int) -> SimpleNamespace:
+    return SimpleNamespace(num_computed_tokens=computed, is_prefill_chunk=False)
 
 
-def plan(scheduled: dict[str, int], new: tuple[str, ...] = (), resumed: tuple[str, ...] = ()) -> SimpleNamespace:
+def plan(scheduled: dict[str, int]) -> SimpleNamespace:
     return SimpleNamespace(
         num_scheduled_tokens=scheduled,
         total_num_scheduled_tokens=sum(scheduled.values()),
-        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in new],
-        scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set(resumed)),
+        scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set()),
+        finished_req_ids=set(),
         preempted_req_ids=None,
     )
-
-
-def test_decodes_chunks_and_hits_are_told_apart() -> None:
-    """The decode attends to its 101 tokens; a one-token rest of a hit, a later chunk and a resumed one are prefill."""
-    requests = {
-        "decode": request(computed=101, prompt=60),
-        "hit": request(computed=64, prompt=64),
-        "chunk": request(computed=300, prompt=500),
-        "resumed": request(computed=80, prompt=60),
-    }
-    held = contents(
-        plan({"decode": 1, "hit": 1, "chunk": 200, "resumed": 80}, new=("hit",), resumed=("resumed",)), requests
-    )
-    pairs = attention_pairs(1, 63) + attention_pairs(200, 100) + attention_pairs(80, 0)
-    expected = {"decodes": 1, "kv_tokens": 101, "chunks": 3, "prefill_tokens": 281, "pairs": pairs, "preempted": 0}
-    assert held == expected
 
 
 def log_of(clock: list[float]) -> StepLog:
@@ -45,7 +29,7 @@ def log_of(clock: list[float]) -> StepLog:
 
 
 def test_a_synchronous_step_lasts_from_its_plan_to_its_update() -> None:
-    log, requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65, 60)}
+    log, requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65)}
     for _ in range(2):
         began, one = log.now(), plan({"a": 1})
         log.begin(one, began, requests)
@@ -55,13 +39,22 @@ def test_a_synchronous_step_lasts_from_its_plan_to_its_update() -> None:
 
 def test_overlapping_steps_last_from_end_to_end() -> None:
     """With asynchronous scheduling the second is decided at 1.1, while the first runs until 2.0."""
-    log, requests = log_of([1.0, 1.1, 2.0, 2.75]), {"a": request(65, 60)}
+    log, requests = log_of([1.0, 1.1, 2.0, 2.75]), {"a": request(65)}
     first, second = plan({"a": 1}), plan({"a": 1})
     log.begin(first, log.now(), requests)
     log.begin(second, log.now(), requests)
     log.end(first)
     log.end(second)
     assert [step.seconds for step in log.steps] == [1.0, 0.75]
+
+
+def test_a_step_holds_what_its_plan_does() -> None:
+    log, requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65)}
+    for one in (plan({"a": 65}), plan({"a": 1})):
+        log.begin(one, log.now(), requests)
+        log.end(one)
+    assert log.steps[0] == TimedStep(0.5, 0.0, decodes=0, kv_tokens=0, chunks=1, prefill_tokens=65, pairs=65 * 66 // 2)
+    assert log.steps[1] == TimedStep(0.25, 0.0, decodes=1, kv_tokens=65, chunks=0, prefill_tokens=0, pairs=0)
 
 
 def test_a_plan_of_nothing_is_no_step() -> None:

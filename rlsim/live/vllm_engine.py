@@ -1,0 +1,366 @@
+"""One replica on real vLLM: an ``AsyncLLM`` here, its EngineCore in a process of its own, on GPUs or on a CPU.
+
+Which tokens were made by which weights is the engine's own answer, and so is how many tokens an aborted call had got
+when it ended: the scheduler inside EngineCore notes both its steps and the ends of calls (:mod:`rlsim.live.notes`).
+Nothing here imports vllm or torch before an engine starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlsim.core.engine import Request
+from rlsim.core.errors import RlsimError
+from rlsim.core.events import Segments
+from rlsim.core.ticks import to_seconds
+from rlsim.live.notes import EndReader, EngineFiles, EngineReport, StepNote, read_steps, report, windows, zero_ns
+from rlsim.live.pace import write_law
+from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
+from rlsim.live.vllm_setup import EngineSetup, engine_args, prepare_environment, require_vllm, scheduler_name
+
+ASK_AGAIN_SECONDS = 0.002
+"""Between two looks at what the engine has written down."""
+WARM_TOKENS = 32
+"""Of the prompt and the response that a new engine makes first: its first steps take seconds."""
+CPU_EXIT_SECONDS = 1.0
+"""What a process without a device gets to end by itself."""
+LAST_ABORT_SECONDS = 10.0
+"""What an engine gets to end its calls when the run is over."""
+_environment = threading.Lock()
+"""Engines import vLLM one after another; those that see GPUs of their own start so too, as their processes inherit this
+one's environment."""
+
+T = TypeVar("T")
+
+
+class VllmEngine:
+    """A replica; ``work`` is a folder of its own for what the engine writes down."""
+
+    def __init__(self, replica: int, setup: EngineSetup, now: Now, work: Path) -> None:
+        require_vllm()
+        self.replica, self.setup = replica, setup
+        self._now, self._files = now, EngineFiles(work)
+        self._ends = EndReader(self._files)
+        self._numbers = itertools.count()
+        self._names: dict[int, str] = {}
+        """Calls under way by sample, as the engine knows them."""
+        self._served = 0
+        """Version that the engine serves, by its last answer."""
+        self._sentinels: list[int] = []
+        self._warm_steps = 0
+        self._llm: Any = None
+        self._lost: asyncio.Future[None]
+
+    async def start(self) -> None:
+        """Start the engine's process and load the model; version 0."""
+        loop = asyncio.get_running_loop()
+        self._lost = loop.create_future()
+        self._files.folder.mkdir(parents=True, exist_ok=True)
+        if self.setup.law is not None:
+            write_law(self.setup.law, self._files.law)
+        prepare_environment(self.setup.device)
+        self._llm = await asyncio.to_thread(self._create)
+        for process in self._processes():
+            self._sentinels.append(process.sentinel)
+            loop.add_reader(process.sentinel, self._note_loss)
+        self._bind()
+        await self._unless_lost(self._prepare())
+
+    def _create(self) -> Any:
+        with _environment:
+            from vllm.v1.engine.async_llm import AsyncLLM
+
+            config = self._configuration()
+            if self.setup.gpus:
+                with _visible(self.setup.gpus):
+                    return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+        return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+    def _configuration(self) -> Any:
+        from vllm import AsyncEngineArgs
+        from vllm.config import WeightTransferConfig
+
+        from rlsim.live.vllm_weights import BACKEND
+
+        transfer = WeightTransferConfig(backend=BACKEND)
+        config = AsyncEngineArgs(**engine_args(self.setup), weight_transfer_config=transfer).create_engine_config()
+        scheduling = config.scheduler_config
+        scheduling.scheduler_cls = scheduler_name(self.setup, bool(scheduling.async_scheduling))
+        config.additional_config = self._files
+        return config
+
+    async def _prepare(self) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
+        await self._llm.update_weight_version(str(self._served))
+        await self._warm_up()
+
+    async def _warm_up(self) -> None:
+        """The steps of a first call, which are none of the run's."""
+        tokens = min(WARM_TOKENS, self.setup.max_model_len // 2)
+        request = Request(0, 0, tokens, tokens, tokens)
+        made, name = Made(), self._name(0)
+        await self._collect(Call(0, range(1, tokens + 1), tokens, True, 0, request), name, made)
+        await self._drop_kv()
+        self._warm_steps = len(read_steps(self._files))
+
+    def _name(self, sample: int) -> str:
+        """Of a call, as the engine knows it; vLLM appends a dash and something random."""
+        return f"s{sample}c{next(self._numbers)}"
+
+    def _processes(self) -> list[Any]:
+        return list(self._llm.engine_core.resources.engine_manager.processes)
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """Of EngineCore."""
+        return tuple(process.pid for process in self._processes())
+
+    def _bind(self) -> None:
+        """All threads there are by now; later ones inherit it."""
+        if self.setup.core is None:
+            return
+        for process in self.process_ids:
+            for thread in os.listdir(f"/proc/{process}/task"):
+                os.sched_setaffinity(int(thread), {self.setup.core})
+
+    # -- loss -----------------------------------------------------------------------------------------
+
+    def _note_loss(self) -> None:
+        self._stop_watching()
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def _stop_watching(self) -> None:
+        for sentinel in self._sentinels:
+            asyncio.get_running_loop().remove_reader(sentinel)
+        self._sentinels.clear()
+
+    async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``; ``EngineLostError`` as soon as the process is gone, whatever vLLM notices."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        task = asyncio.ensure_future(work)
+        try:
+            both: set[asyncio.Future[Any]] = {task, self._lost}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+        except EngineDeadError as error:
+            raise EngineLostError(f"the engine of replica {self.replica} stopped") from error
+        finally:
+            task.cancel()
+        raise EngineLostError(f"the process of the engine of replica {self.replica} is gone")
+
+    # -- calls ----------------------------------------------------------------------------------------
+
+    async def generate(self, call: Call, made: Made) -> None:
+        """Run a call to its end; if the engine is lost, ``made`` has what had arrived.
+
+        The segments are then those of the version that the engine had confirmed when the tokens came, and tokens
+        that were sampled but did not arrive are not known.
+        """
+        name = self._name(call.sample)
+        self._names[call.sample] = name
+        try:
+            await self._unless_lost(self._collect(call, name, made))
+        finally:
+            if self._names.get(call.sample) == name:
+                del self._names[call.sample]
+
+    async def _collect(self, call: Call, name: str, made: Made) -> None:
+        from vllm import TokensPrompt
+
+        prompt = TokensPrompt(prompt_token_ids=list(call.context))
+        priority = call.priority if self.setup.scheduling_policy == "priority" else 0
+        piece = None
+        async for output in self._llm.generate(prompt, self._sampling(call), name, priority=priority):
+            piece = output.outputs[0]
+            self._take(piece, made)
+        if piece is None or piece.finish_reason not in ("stop", "length", "abort"):
+            raise RlsimError(f"vLLM ended a call with {piece and piece.finish_reason!r}")
+        if piece.weight_versions is not None:
+            made.segments = _segments(piece.weight_versions)
+        made.undelivered_tokens = await self._sampled(name) - len(made.tokens)
+        made.reason = piece.finish_reason
+
+    def _sampling(self, call: Call) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        stops = [self.setup.eos] if self.setup.eos is not None and not call.ignore_eos else None
+        return SamplingParams(
+            temperature=1.0,
+            max_tokens=call.max_tokens,
+            ignore_eos=call.ignore_eos,
+            stop_token_ids=stops,
+            detokenize=False,
+            logprobs=0 if self.setup.log_probs else None,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+    def _take(self, piece: Any, made: Made) -> None:
+        tokens = list(piece.token_ids)
+        if not tokens:
+            return
+        if made.first_token_at < 0:
+            made.first_token_at = self._now()
+        made.tokens += tokens
+        made.segments = _grown(made.segments, self._served, len(tokens))
+        if piece.logprobs is not None:
+            made.log_probs += [at[token].logprob for at, token in zip(piece.logprobs, tokens, strict=True)]
+
+    async def _sampled(self, name: str) -> int:
+        """Tokens that the engine made for a call which has ended, by its own count."""
+        while (note := self._ends.take(name)) is None:
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+        return note.sampled_tokens
+
+    async def abort(self, samples: Sequence[int]) -> None:
+        """End calls; returns when they have ended, so not before the step under way has."""
+        names = {self._names[sample] for sample in samples if sample in self._names}
+        while names and not self._lost.done():
+            # Asked again, as a call may not have reached vLLM yet.
+            await self._unless_lost(self._llm.abort(names))
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            names &= set(self._names.values())
+
+    # -- weights --------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Let the step under way end and no further one begin."""
+        await self._unless_lost(self._llm.pause_generation(mode="keep", clear_cache=False))
+
+    async def resume(self) -> None:
+        """Go on."""
+        await self._unless_lost(self._llm.resume_generation())
+
+    async def load(self, weights: Weights, reset: bool) -> int:
+        """Take a file in place, or, where no model is trained, the engine's own weights once more.
+
+        An engine with ``dummy`` weights has none of its own: its version is set without any being moved. It refuses a
+        file with ``RlsimError``.
+        """
+        files = [weights.file] if weights.file is not None else sorted(self.setup.model.glob("*.safetensors"))
+        await self._unless_lost(self._load(weights, files, reset))
+        self._served = int(await self._unless_lost(self._llm.get_weight_version()))
+        return self._served
+
+    async def _load(self, weights: Weights, files: Sequence[Path], reset: bool) -> None:
+        if self.setup.load_format == "dummy" and weights.file is not None:
+            raise RlsimError("an engine with dummy weights cannot take a file: start it with load_format auto")
+        if self.setup.load_format == "dummy":
+            await self._llm.update_weight_version(str(weights.version))
+        else:
+            await self._transfer(weights.version, files)
+        if reset:
+            await self._drop_kv()
+
+    async def _transfer(self, version: int, files: Sequence[Path]) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        await self._llm.start_weight_update()
+        for file in files:
+            await self._llm.update_weights(WeightTransferUpdateRequest(update_info={"path": str(file.resolve())}))
+        await self._llm.finish_weight_update(str(version))
+
+    async def _drop_kv(self) -> None:
+        if not await self._llm.reset_prefix_cache(reset_running_requests=True):
+            raise RlsimError(f"the engine of replica {self.replica} kept its KV")
+
+    async def sleep(self) -> None:
+        """KV is dropped; on a GPU its memory and that of the weights are given back (the weights wait in the host's).
+
+        vLLM on a CPU has no sleep: nothing is given back there.
+        """
+        await self._unless_lost(self._drop_kv())
+        if self.setup.device == "cuda":
+            await self._unless_lost(self._llm.collective_rpc("sleep", kwargs={"level": 1}))
+
+    async def wake(self) -> None:
+        """On a GPU, take the memory back. The workers are asked directly: vLLM's own call would resume as well."""
+        if self.setup.device == "cuda":
+            await self._unless_lost(self._llm.collective_rpc("wake_up", kwargs={"tags": None}))
+
+    async def log_probs_of(self, tokens: Sequence[int]) -> list[float]:
+        """Of each token but the first, given those before it, under the weights that are served; not while paused."""
+        return await self._unless_lost(self._score(tokens))
+
+    async def _score(self, tokens: Sequence[int]) -> list[float]:
+        from vllm import SamplingParams, TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+
+        kind = RequestOutputKind.FINAL_ONLY
+        sampling = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=kind)
+        prompt, name = TokensPrompt(prompt_token_ids=list(tokens)), f"score{next(self._numbers)}"
+        found: Any = None
+        async for output in self._llm.generate(prompt, sampling, name):
+            found = output.prompt_logprobs
+        return [at[token].logprob for at, token in zip(found[1:], tokens[1:], strict=True)]
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def close(self) -> Record:
+        """End calls, and the engine's process; what it noted of its steps, a lost engine's too."""
+        if self._llm is not None:
+            await self._end_calls()
+            self._note_loss()
+            llm, self._llm = self._llm, None
+            llm.output_handler.cancel()
+            await asyncio.to_thread(llm.shutdown, CPU_EXIT_SECONDS if self.setup.device == "cpu" else None)
+            llm.shutdown = _nothing  # its finaliser calls it again, after the interpreter has taken vLLM apart
+        steps = self._steps()
+        told = report(steps)
+        rows = windows(self.replica, steps, zero_ns(self._now))
+        worst = to_seconds(told.worst_late_ticks)
+        return Record(rows, told.sampled_tokens, told.preemptions, told.late_steps, worst)
+
+    async def _end_calls(self) -> None:
+        """Abort what is under way, so that its count is exact; an engine that does not answer is ended all the same."""
+        with contextlib.suppress(TimeoutError, EngineLostError):
+            await asyncio.wait_for(self.abort(list(self._names)), LAST_ABORT_SECONDS)
+            await asyncio.sleep(0)
+
+    def report(self) -> EngineReport:
+        """Sums over the steps so far: tokens, preemptions, and how well a paced engine kept its pace."""
+        return report(self._steps())
+
+    def _steps(self) -> list[StepNote]:
+        return read_steps(self._files)[self._warm_steps :]
+
+
+def _nothing() -> None:
+    """In place of what has been done."""
+
+
+def _segments(spans: Sequence[Any]) -> Segments:
+    """VLLM's spans (version, first token, end) as (version, tokens)."""
+    return tuple((int(span.version), span.end - span.start) for span in spans if span.end > span.start)
+
+
+def _grown(segments: Segments, version: int, tokens: int) -> Segments:
+    if segments and segments[-1][0] == version:
+        return (*segments[:-1], (version, segments[-1][1] + tokens))
+    return (*segments, (version, tokens))
+
+
+@contextlib.contextmanager
+def _visible(gpus: tuple[int, ...]) -> Iterator[None]:
+    """Processes started meanwhile see these GPUs."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before

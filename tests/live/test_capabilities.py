@@ -1,0 +1,80 @@
+"""What live engines cannot do is refused at the key that asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_runs import BASE
+
+from rlsim.build import Plan, plan
+from rlsim.live.capabilities import refusals
+from rlsim.scenario.schema import Scenario
+
+
+def planned(rollout: dict[str, Any], **sections: Any) -> Plan:
+    return plan(Scenario.model_validate({**BASE, **sections, "rollout": {**BASE["rollout"], **rollout}}))
+
+
+def keys(made: Plan, backend: Any = "vllm", device: Any = "cuda") -> list[str]:
+    return [fault.path for fault in refusals(made, backend, device)]
+
+
+@pytest.mark.parametrize("backend", ["vllm", "vllm-paced"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_plain_engines_are_taken(backend: str, device: str) -> None:
+    assert keys(planned({}), backend, device) == []
+
+
+@pytest.mark.parametrize(
+    ("rollout", "key"),
+    [
+        ({"gpus": 2, "data_parallel": 2}, "rollout.data_parallel"),
+        ({"discipline": {"max_concurrent_prefills": 2}}, "rollout.discipline"),
+        ({"kv_while_waiting": "drop"}, "rollout.kv_while_waiting"),
+        ({"block_size": 24}, "rollout.block_size"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["vllm", "vllm-paced"])
+def test_what_no_live_engine_does(rollout: dict[str, Any], key: str, backend: str) -> None:
+    assert keys(planned(rollout), backend) == [key]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "device", "key"),
+    [
+        ({"gpus": 2, "pipeline_parallel": 2}, "cuda", "rollout.pipeline_parallel"),
+        ({"gpus": 2, "tensor_parallel": 2, "expert_parallel": 2}, "cuda", "rollout.expert_parallel"),
+        ({"gpus": 2, "tensor_parallel": 2}, "cpu", "rollout.tensor_parallel"),
+    ],
+)
+def test_splits_that_only_a_law_has(rollout: dict[str, Any], device: str, key: str) -> None:
+    made = planned(rollout)
+    assert key in keys(made, "vllm", device)
+    assert keys(made, "vllm-paced", device) == []
+
+
+def test_tensor_parallel_engines_run_on_gpus() -> None:
+    assert keys(planned({"gpus": 2, "tensor_parallel": 2}), "vllm", "cuda") == []
+
+
+def test_noise_is_for_simulated_steps() -> None:
+    noisy = planned({"step_time": {**BASE["rollout"]["step_time"], "noise_cv": 0.1}})
+    assert keys(noisy, "vllm-paced") == ["rollout.step_time.noise_cv"]
+    assert keys(noisy, "vllm") == []
+
+
+def test_kv_that_moves_is_refused_with_the_part_that_moves_it() -> None:
+    pools = [{"name": "prefill", "gpus": 1}, {"name": "decode", "gpus": 1}]
+    policy = {
+        "preset": "sync-disaggregated",
+        "parts": {"dispatch": {"use": "prefill-decode"}, "ordering": {"use": "prefill-leg"}},
+    }
+    found = refusals(planned({"gpus": 2, "pools": pools}, policy=policy), "vllm", "cuda")
+    assert [fault.path for fault in found] == ["policy.parts.ordering"]
+    assert "KV" in found[0].allowed
+
+
+def test_a_fault_of_a_pool_is_told_at_the_pool() -> None:
+    pools = [{"name": "one", "gpus": 1}, {"name": "two", "gpus": 2, "data_parallel": 2}]
+    assert keys(planned({"gpus": 3, "pools": pools})) == ["rollout.pools[1].data_parallel"]
