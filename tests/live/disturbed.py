@@ -16,6 +16,7 @@ from rlsim.live.clock import Clock, sleep_until
 from rlsim.live.crew import Crew
 from rlsim.live.fake_crew import fake_crew
 from rlsim.live.protocols import Call, Engine, Made, Record, Weights
+from rlsim.workload.workload import Workload
 from rlsim.world.world import World
 
 Wrap = Callable[[Engine, Clock, np.random.Generator], Engine]
@@ -36,8 +37,8 @@ class Disturbed:
     def refusals(self, plan: Plan) -> list[ParameterError]:
         return []
 
-    def prompt_tokens(self, plan: Plan) -> Callable[[int], int] | None:
-        return None
+    def workload(self, plan: Plan, replication: int) -> Workload:
+        return plan.workload_of(replication)
 
     def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
         rng = np.random.default_rng([self.seed, self.runs])

@@ -48,11 +48,11 @@ def compared(preset: str, backend: Any, repeats: int = 1, **changes: Any) -> Arm
 @pytest.mark.parametrize("world", [{}, AGENTS], ids=["plain", "agents"])
 def test_a_fake_run_has_no_error_of_any_kind(preset: str, world: dict[str, Any]) -> None:
     made = plan(scenario({"preset": preset, **POLICIES[preset]}, **world))
-    try:
-        arm = study("test", {preset: made}, Fake(), Ask("fake", 1)).arms[0]
-    except ParameterError as refused:
-        assert "no oracle" in str(refused)
+    if preset == "tailsieve":
+        with pytest.raises(ParameterError, match="a live run has no oracle"):
+            study("test", {preset: made}, Fake(), Ask("fake", 1))
         return
+    arm = study("test", {preset: made}, Fake(), Ask("fake", 1)).arms[0]
     assert arm.policy_errors == []
     for row in rows_of(arm):
         assert (row.error, row.schedule, row.cost) == (0, 0, 0), row.name
@@ -114,8 +114,7 @@ def test_recorded_durations_undo_random_steps(preset: str, world: dict[str, Any]
 
 
 def test_calls_that_come_while_others_are_cut_are_the_schedules_error() -> None:
-    """A publication that cuts calls: simulated, they go on before what came meanwhile; live, they are new to the engine
-    and queue behind it."""
+    """Simulated, calls cut by a publication go on before what came meanwhile; live, they are new to the engine."""
     arm = compared("areal", Disturbed(random_steps(0.4), seed=3), **AGENTS)
     makespan = next(row for row in rows_of(arm) if row.name == "makespan")
     assert makespan.schedule == pytest.approx(0, abs=0.01)

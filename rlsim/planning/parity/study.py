@@ -67,7 +67,7 @@ def study(name: str, plans: Mapping[str, Plan], backend: Backend, ask: Ask, note
     """Hold each plan against live runs of it, policies taking turns; ``ParameterError`` before anything starts."""
     for plan_of_arm in plans.values():
         refuse(plan_of_arm, backend)
-        _refuse_own_lengths(plan_of_arm, backend)
+        _refuse_own_lengths(plan_of_arm)
     fitted = None if ask.calibrate is None else ask.calibrate(_calibration_runs(plans, backend, note))
     chosen = {arm: made if fitted is None else overridden(made, fitted.overrides) for arm, made in plans.items()}
     predicted = {arm: simulate(made, REPLICATION) for arm, made in chosen.items()}
@@ -128,12 +128,12 @@ def _merged(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _refuse_own_lengths(made: Plan, backend: Backend) -> None:
+def _refuse_own_lengths(made: Plan) -> None:
     """Lengths and outputs that nobody knows beforehand cannot be predicted sample by sample."""
     live, workload = made.scenario.live, made.scenario.workload
-    if backend.prompt_tokens(made) is not None:
-        found = None if live.task is None else live.task.name
-        raise ParameterError("live.task", found, "none: with a task the model decides lengths, which no run foretells")
+    if live.task is not None:
+        allowed = "none: with a task the model decides lengths, which no simulation foretells"
+        raise ParameterError("live.task", live.task.name, allowed)
     if workload.turns is not None and live.tool != "paced":
         raise ParameterError("live.tool", live.tool, "paced: other tools decide what they answer")
 
