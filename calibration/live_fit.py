@@ -17,10 +17,11 @@ import numpy as np
 
 from calibration.live_trainer_fit import fit_trainer_phases
 from calibration.robust_line import robust
+from rlsim.core.commands import Sync
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
 from rlsim.core.steptime import attention_pairs
-from rlsim.core.ticks import to_seconds
+from rlsim.core.ticks import to_seconds, to_ticks
 from rlsim.results.recording import TRAINER, recording_of
 from rlsim.world.making import Run
 
@@ -135,7 +136,7 @@ def _seconds_per_step(rows: Sequence[WindowRow]) -> NDArray[np.float64]:
 
 
 def _publications(runs: Sequence[Run]) -> float | None:
-    """Seconds from the command to the reply, less what was left of the engine steps under way."""
+    """Seconds from the command to the reply, less what was left of the engine steps under way and what clients wait."""
     if runs[0].plan.sync.scope == "per_replica":
         ticks = [load for run in runs for loads in recording_of(run.log, run.plan).loads for load in loads]
     else:
@@ -145,8 +146,9 @@ def _publications(runs: Sequence[Run]) -> float | None:
 
 def _transfers(run: Run) -> Iterator[int]:
     ends = sorted(row.end for row in run.log.spans if row.who == TRAINER and row.what in ("sync", "rejected"))
-    for end, took in zip(ends, recording_of(run.log, run.plan).publications, strict=False):
-        yield took - _left_of_steps(run.log.windows, end - took)
+    asked = [command for decision in run.log.decisions for command in decision.commands if type(command) is Sync]
+    for command, end, took in zip(asked, ends, recording_of(run.log, run.plan).publications, strict=False):
+        yield took - _left_of_steps(run.log.windows, end - took) - to_ticks(command.resume_seconds)
 
 
 def _left_of_steps(windows: Sequence[WindowRow], instant: int) -> int:
