@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -29,8 +30,8 @@ class Ranking:
     """Of these, in the same order live."""
     tau: float | None
     """Kendall's over the pairs that count; None where none does."""
-    tau_of_all: float
-    """Kendall's tau-b over all pairs."""
+    tau_of_all: float | None
+    """Kendall's tau-b over all pairs; None where all step times of either kind are equal."""
 
     @property
     def same_winner(self) -> bool:
@@ -50,6 +51,7 @@ def ranking(arms: Sequence[ArmParity]) -> Ranking:
         for a, b in combinations(range(len(arms)), 2)
         if _apart(simulated[a], simulated[b]) > threshold
     ]
+    tau_b = float(kendalltau(live, simulated).statistic)
     concordant, discordant = sum(product > 0 for product in counted), sum(product < 0 for product in counted)
     return Ranking(
         _ranked(arms, live),
@@ -59,7 +61,7 @@ def ranking(arms: Sequence[ArmParity]) -> Ranking:
         len(counted),
         concordant,
         (concordant - discordant) / len(counted) if counted else None,
-        float(kendalltau(live, simulated).statistic),
+        None if math.isnan(tau_b) else tau_b,
     )
 
 

@@ -125,9 +125,10 @@ def _ranking_notes(found: Ranking) -> Iterator[str]:
     yield f"winner: {'the same' if found.same_winner else f'{found.live[0]} live, {found.simulated[0]} simulated'}"
     noise = "unknown" if found.noise is None else f"{found.noise:.1%}"
     tau = "unknown, as no pair counts," if found.tau is None else f"{found.tau:.3f}"
+    everything = "none" if found.tau_of_all is None else f"{found.tau_of_all:.3f}"
     yield (
         f"Kendall tau {tau} over the {found.pairs} pairs whose simulated step times differ by more than "
-        f"{found.threshold:.1%} (3 %, or the noise, {noise}, if larger); {found.tau_of_all:.3f} over all pairs"
+        f"{found.threshold:.1%} (3 %, or the noise, {noise}, if larger); {everything} over all pairs"
     )
 
 
