@@ -15,11 +15,23 @@ from itertools import accumulate
 
 from rlsim.build import Plan
 from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train
-from rlsim.core.events import Aborted, Finished, ReplicaLost, RoleSet, Scored, Started, Synced, ToolReturned, Trained
+from rlsim.core.events import (
+    Aborted,
+    Cut,
+    Finished,
+    ReplicaLost,
+    RoleSet,
+    Scored,
+    Started,
+    Synced,
+    ToolReturned,
+    Trained,
+)
 from rlsim.core.log import Decision, RunLog, ServiceRow, SpanRow, WindowRow
 from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
-from rlsim.sim.recorded import Key, Recording
+from rlsim.results.ways import Began, Step, ways
+from rlsim.sim.recorded import CallKey, Key, Recording, call_key
 
 TRAINER = -1
 BETWEEN = ("sync", "rejected", "switch", "lent")
@@ -31,14 +43,16 @@ def recording_of(log: RunLog, plan: Plan) -> Recording:
     """Durations from their causes; engine steps only where the engines told them."""
     reader = _Reader(log)
     reader.read()
+    steps = _single_steps(log, plan)
     return Recording(
-        steps=_steps(reader, plan),
+        steps=_durations(reader, steps, _restores(log, plan)),
         trainings=reader.trainings,
         publications=reader.publications,
         loads=[_loads(log.spans, replica) for replica in range(plan.shape.replicas)],
         switches=reader.switches,
         tools=reader.tools,
         rewards=reader.rewards,
+        ways=_ways(reader, steps, plan),
     )
 
 
@@ -79,7 +93,9 @@ class _Reader:
         self.rewards: dict[Key, Ticks] = {}
         self.work: dict[int, list[Interval]] = {}
         """By replica, when each call was there."""
-        self._begun: dict[int, tuple[int, Ticks]] = {}
+        self.began: dict[int, list[Began]] = {}
+        """By replica, the calls that made a token or may have."""
+        self._begun: dict[int, tuple[int, Ticks, CallKey]] = {}
         self._ends = _window_ends(log.windows)
         self._services = _services(log.services)
         self._phases = _phases(log)
@@ -109,8 +125,9 @@ class _Reader:
             self.causes.append(cause)
             if number != last:
                 self._take_commands(decision, cause)
-        for replica, since in self._begun.values():
+        for replica, since, key in self._begun.values():
             self.work.setdefault(replica, []).append((since, self.log.end))
+            self.began.setdefault(replica, []).append(Began(key, since, -1))
 
     # -- causes ---------------------------------------------------------------------------------------
 
@@ -122,7 +139,7 @@ class _Reader:
 
     def _finished(self, now: Ticks, event: Finished) -> Ticks:
         cause = self._step_end(event.replica, now)
-        self._call_ended(event.sample, cause)
+        self._call_ended(event, cause)
         return cause
 
     def _aborted(self, now: Ticks, event: Aborted) -> Ticks:
@@ -133,17 +150,19 @@ class _Reader:
         ends = [self._step_end(cut.replica, now) for cut in event.cuts]
         cause = max([asked[1] if asked else now, *ends])
         for cut in event.cuts:
-            self._call_ended(cut.sample, cause)
+            self._call_ended(cut, cause)
         return cause
 
     def _lost(self, now: Ticks, event: ReplicaLost) -> Ticks:
         for cut in event.cuts:
-            self._call_ended(cut.sample, now)
+            self._call_ended(cut, now)
         return now
 
-    def _call_ended(self, sample: int, at: Ticks) -> None:
-        replica, since = self._begun.pop(sample)
+    def _call_ended(self, ended: Finished | Cut, at: Ticks) -> None:
+        replica, since, key = self._begun.pop(ended.sample)
         self.work.setdefault(replica, []).append((since, max(since, at)))
+        if ended.first_token_at >= 0:
+            self.began.setdefault(replica, []).append(Began(key, since, ended.first_token_at))
 
     def _served(self, now: Ticks, sample: int, what: str) -> Ticks:
         rows = self._services.get((sample, what))
@@ -154,7 +173,7 @@ class _Reader:
     def _take_commands(self, decision: Decision, cause: Ticks) -> None:
         for command in decision.commands:
             if type(command) is Submit:
-                self._begun[command.sample] = command.replica, cause
+                self._begun[command.sample] = command.replica, cause, call_key(command)
             elif type(command) is Abort:
                 self._aborts.append((frozenset(command.samples), cause))
             elif type(command) is Train:
@@ -226,18 +245,34 @@ def _loads(spans: Sequence[SpanRow], replica: int) -> list[Ticks]:
 # -- engine steps ---------------------------------------------------------------------------------------
 
 
-def _steps(reader: _Reader, plan: Plan) -> list[list[Ticks]]:
-    log = reader.log
+def _single_steps(log: RunLog, plan: Plan) -> list[list[Step]]:
+    """By replica; none where engines do not tell."""
+    by_replica: list[list[Step]] = [[] for _ in range(plan.shape.replicas)]
     if not tells_steps(log):
-        return [[] for _ in range(plan.shape.replicas)]
-    by_replica: list[list[Interval]] = [[] for _ in range(plan.shape.replicas)]
+        return by_replica
     laws = [pool.law.quantise(pool.limits.max_num_batched_tokens, pool.limits.max_num_seqs) for pool in plan.pools]
     law_of = {replica: law for pool, law in zip(plan.pools, laws, strict=True) for replica in pool.place.replicas}
     for row in sorted(log.windows, key=lambda row: row.start):
-        by_replica[row.replica] += single_steps(row, law_of[row.replica])
-    if _restores(log, plan):
-        return [[end - start for start, end in steps] for steps in by_replica]
+        by_replica[row.replica] += [Step(start, end, row) for start, end in single_steps(row, law_of[row.replica])]
+    return by_replica
+
+
+def _durations(reader: _Reader, by_replica: Sequence[Sequence[Step]], restores: bool) -> list[list[Ticks]]:
+    if restores:
+        return [[step.end - step.start for step in steps] for steps in by_replica]
     return [_from_causes(steps, _may_begin(reader, replica)) for replica, steps in enumerate(by_replica)]
+
+
+def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: Plan) -> dict[CallKey, Ticks]:
+    """Where contexts are not brought from the host or another replica, which has a way of its own."""
+    if _restores(reader.log, plan):
+        return {}
+    found: dict[CallKey, Ticks] = {}
+    for replica, steps in enumerate(by_replica):
+        pool = plan.pool_of(replica)
+        if pool.rollout.data_parallel == 1:
+            found.update(ways(reader.began.get(replica, []), steps, pool.limits))
+    return found
 
 
 def _restores(log: RunLog, plan: Plan) -> bool:
@@ -263,10 +298,10 @@ def _busy_since(work: Sequence[Interval]) -> list[Ticks]:
     return starts
 
 
-def _from_causes(steps: Sequence[Interval], may_begin: Sequence[Ticks]) -> list[Ticks]:
+def _from_causes(steps: Sequence[Step], may_begin: Sequence[Ticks]) -> list[Ticks]:
     """Of each step, its end less the end of the one before, or less what let the engine begin after that."""
     durations, before = [], 0
-    for start, end in steps:
+    for start, end, _ in steps:
         place = bisect_right(may_begin, start)
         began = max(before, may_begin[place - 1]) if place else start
         durations.append(end - min(began, start))

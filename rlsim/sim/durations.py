@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rlsim.core.commands import CallTool, Score, SetRole, Sync, Train
+from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.world.phases import Phases
 from rlsim.world.world import World
@@ -16,6 +16,10 @@ Place = tuple[int, int, int]
 
 class Durations(Protocol):
     """Asked once for every command, in the order in which they are carried out."""
+
+    def way(self, command: Submit) -> Ticks:
+        """Of a call to its engine."""
+        ...
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """Phases in order, for (context tokens, response tokens) of the samples."""
@@ -55,6 +59,10 @@ class Modelled:
     def __init__(self, world: World) -> None:
         self._world = world
         self._phases = Phases(world.training)
+
+    def way(self, command: Submit) -> Ticks:
+        """None."""
+        return 0
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """By the cost model."""

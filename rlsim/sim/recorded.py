@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlsim.build import Plan
-from rlsim.core.commands import CallTool, Score, SetRole, Sync, Train
+from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.ticks import Ticks
 from rlsim.sim.durations import Durations, Modelled, Place
 from rlsim.sim.run import collector_paused
@@ -20,6 +20,8 @@ from rlsim.world.making import Run, make_controller, make_world
 
 Key = tuple[int, int, int]
 """A trajectory in any run of the workload: (draw, times recycled, member)."""
+CallKey = tuple[Key, int, int]
+"""A call of it: turn, and tokens that earlier calls of the turn have made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Recording:
     tools: Mapping[tuple[Key, int], Ticks] = field(default_factory=dict)
     """By trajectory and turn."""
     rewards: Mapping[Key, Ticks] = field(default_factory=dict)
-    start_ticks: Ticks = 0
-    """From the start of the clock to the first decision."""
+    ways: Mapping[CallKey, Ticks] = field(default_factory=dict)
+    """From the cause of a call's submission until an engine at work could take it in; none where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class Rerun:
     """Engine steps beyond the record, which took the modelled time."""
     unrecorded_others: int
     """Trainings, publications, switches, tool calls and scorings likewise."""
+
+
+def call_key(command: Submit) -> CallKey:
+    """The call that a command begins."""
+    return (command.draw, command.recycle, command.member), command.turn, command.made_tokens
 
 
 class RecordedSteps:
@@ -85,6 +92,10 @@ class Recorded:
         self._loads: list[Iterator[Ticks]] = [iter(ticks) for ticks in recording.loads]
         self.missing = 0
         """What the record did not have."""
+
+    def way(self, command: Submit) -> Ticks:
+        """That of the same call."""
+        return self._recording.ways.get(call_key(command), 0)
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """The next one."""

@@ -66,7 +66,7 @@ class Simulation:
         self._tools = WorkerPool(self._clock, self.log, "tool", world.environments)
         self._rewards = WorkerPool(self._clock, self.log, "reward", world.reward_workers)
         self._restoring: dict[int, Request] = {}
-        """Calls whose KV is on its way back from the host, by sample."""
+        """Calls on their way, or whose KV is on its way back from the host, by sample."""
         self._inbox: deque[Event] = deque()
         self._timers = Timers()
         self._attended = False
@@ -145,7 +145,7 @@ class Simulation:
 
     def _submit(self, command: Submit) -> None:
         request = self._calls.request(command, self._clock.now)
-        ticks = self._bring_kv(command, request)
+        ticks = self._durations.way(command) + self._bring_kv(command, request)
         if ticks:
             self._restoring[command.sample] = request
             self._clock.after(ticks, lambda: self._restored(command.replica, request))
