@@ -53,6 +53,7 @@ def recording_of(log: RunLog, plan: Plan) -> Recording:
         tools=reader.tools,
         rewards=reader.rewards,
         ways=_ways(reader, steps, plan),
+        reports=reader.reports,
     )
 
 
@@ -65,7 +66,7 @@ def submit_lags(log: RunLog) -> list[Ticks]:
     """Of each decision, how long after its cause it was taken."""
     reader = _Reader(log)
     reader.read()
-    return [decision.now - cause for decision, cause in zip(log.decisions, reader.causes, strict=True)]
+    return reader.lags
 
 
 def single_steps(row: WindowRow, law: StepTime) -> list[Interval]:
@@ -85,7 +86,9 @@ class _Reader:
 
     def __init__(self, log: RunLog) -> None:
         self.log = log
-        self.causes: list[Ticks] = []
+        self.lags: list[Ticks] = []
+        """Of each decision, from what happened until it was taken."""
+        self.reports: dict[CallKey, Ticks] = {}
         self.trainings: list[list[tuple[str, Ticks]]] = []
         self.publications: list[Ticks] = []
         self.switches: list[Ticks] = []
@@ -122,9 +125,10 @@ class _Reader:
         for number, decision in enumerate(self.log.decisions):
             handler = self._handlers.get(type(decision.event))
             cause = decision.now if handler is None else min(decision.now, handler(decision.now, decision.event))  # type: ignore[operator]
-            self.causes.append(cause)
+            self.lags.append(decision.now - cause)
             if number != last:
-                self._take_commands(decision, cause)
+                # an end of a call is told as late as it was, and its decision is then on time
+                self._take_commands(decision, decision.now if type(decision.event) is Finished else cause)
         for replica, since, key in self._begun.values():
             self.work.setdefault(replica, []).append((since, self.log.end))
             self.began.setdefault(replica, []).append(Began(key, since, -1))
@@ -139,7 +143,7 @@ class _Reader:
 
     def _finished(self, now: Ticks, event: Finished) -> Ticks:
         cause = self._step_end(event.replica, now)
-        self._call_ended(event, cause)
+        self.reports[self._call_ended(event, cause)] = now - cause
         return cause
 
     def _aborted(self, now: Ticks, event: Aborted) -> Ticks:
@@ -158,11 +162,12 @@ class _Reader:
             self._call_ended(cut, now)
         return now
 
-    def _call_ended(self, ended: Finished | Cut, at: Ticks) -> None:
+    def _call_ended(self, ended: Finished | Cut, at: Ticks) -> CallKey:
         replica, since, key = self._begun.pop(ended.sample)
         self.work.setdefault(replica, []).append((since, max(since, at)))
         if ended.first_token_at >= 0:
             self.began.setdefault(replica, []).append(Began(key, since, ended.first_token_at))
+        return key
 
     def _served(self, now: Ticks, sample: int, what: str) -> Ticks:
         rows = self._services.get((sample, what))

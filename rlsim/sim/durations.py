@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
+from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.world.phases import Phases
 from rlsim.world.world import World
@@ -19,6 +20,10 @@ class Durations(Protocol):
 
     def way(self, command: Submit) -> Ticks:
         """Of a call to its engine."""
+        ...
+
+    def report(self, ended: Finished) -> Ticks:
+        """Of the end of a call to the policy."""
         ...
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
@@ -61,6 +66,10 @@ class Modelled:
         self._phases = Phases(world.training)
 
     def way(self, command: Submit) -> Ticks:
+        """None."""
+        return 0
+
+    def report(self, ended: Finished) -> Ticks:
         """None."""
         return 0
 

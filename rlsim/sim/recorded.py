@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rlsim.build import Plan
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
+from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks
 from rlsim.sim.durations import Durations, Modelled, Place
 from rlsim.sim.run import collector_paused
@@ -43,6 +44,8 @@ class Recording:
     rewards: Mapping[Key, Ticks] = field(default_factory=dict)
     ways: Mapping[CallKey, Ticks] = field(default_factory=dict)
     """From the cause of a call's submission until an engine at work could take it in; none where it is not known."""
+    reports: Mapping[CallKey, Ticks] = field(default_factory=dict)
+    """From the end of a call on its engine until the policy heard of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,19 @@ class Recorded:
         self._trainings = iter(recording.trainings)
         self._publications, self._switches = iter(recording.publications), iter(recording.switches)
         self._loads: list[Iterator[Ticks]] = [iter(ticks) for ticks in recording.loads]
+        self._calls: dict[int, CallKey] = {}
+        """Under way, by sample."""
         self.missing = 0
         """What the record did not have."""
 
     def way(self, command: Submit) -> Ticks:
         """That of the same call."""
-        return self._recording.ways.get(call_key(command), 0)
+        key = self._calls[command.sample] = call_key(command)
+        return self._recording.ways.get(key, 0)
+
+    def report(self, ended: Finished) -> Ticks:
+        """That of the same call."""
+        return self._recording.reports.get(self._calls.pop(ended.sample), 0)
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """The next one."""

@@ -67,6 +67,8 @@ class Simulation:
         self._rewards = WorkerPool(self._clock, self.log, "reward", world.reward_workers)
         self._restoring: dict[int, Request] = {}
         """Calls on their way, or whose KV is on its way back from the host, by sample."""
+        self._reporting: dict[int, Finished] = {}
+        """Ends of calls on their way to the policy, by sample."""
         self._inbox: deque[Event] = deque()
         self._timers = Timers()
         self._attended = False
@@ -106,7 +108,17 @@ class Simulation:
 
     def finished(self, request: Request, replica: int) -> None:
         """A call ended by itself."""
-        self._deliver(self._calls.ended(request, replica))
+        event = self._calls.ended(request, replica)
+        ticks = self._durations.report(event)
+        if ticks:
+            self._reporting[event.sample] = event
+            self._clock.after(ticks, lambda: self._reported(event))
+        else:
+            self._deliver(event)
+
+    def _reported(self, event: Finished) -> None:
+        if self._reporting.get(event.sample) is event:
+            self._deliver(self._reporting.pop(event.sample))
 
     def _deliver(self, event: Event) -> None:
         self._inbox.append(event)
@@ -169,6 +181,8 @@ class Simulation:
         by_replica: dict[int, list[int]] = {}
         early: list[Cut] = []
         for sample in command.samples:
+            if sample in self._reporting:
+                self._deliver(self._reporting.pop(sample))
             replica = self._controller.samples[sample].replica
             if sample in self._restoring:
                 early.append(cut_of(self._restoring.pop(sample), replica))
@@ -241,8 +255,8 @@ class Simulation:
         log.engine_steps = sum(replica.total_steps for replica in self._world.replicas)
 
     def _untold(self) -> list[Cut | Finished]:
-        """Calls whose end is still in the inbox."""
-        ended: list[Cut | Finished] = []
+        """Calls whose end the policy has not heard of."""
+        ended: list[Cut | Finished] = list(self._reporting.values())
         for event in self._inbox:
             if isinstance(event, Finished):
                 ended.append(event)
