@@ -54,6 +54,7 @@ def recording_of(log: RunLog, plan: Plan) -> Recording:
         rewards=reader.rewards,
         ways=_ways(reader, steps, plan),
         reports=reader.reports,
+        leads=[_lead(asked, end, log.spans, steps) for asked, end in reader.asked],
     )
 
 
@@ -91,6 +92,8 @@ class _Reader:
         self.reports: dict[CallKey, Ticks] = {}
         self.trainings: list[list[tuple[str, Ticks]]] = []
         self.publications: list[Ticks] = []
+        self.asked: list[Interval] = []
+        """Of each publication, the cause of its command, and its end."""
         self.switches: list[Ticks] = []
         self.tools: dict[tuple[Key, int], Ticks] = {}
         self.rewards: dict[Key, Ticks] = {}
@@ -185,6 +188,7 @@ class _Reader:
                 self._train(decision.now - cause)
             elif type(command) is Sync and self._synced:
                 self.publications.append(self._synced[0].end - cause)
+                self.asked.append((cause, self._synced[0].end))
             elif type(command) is SetRole and self._switched:
                 self.switches.append(self._switched[0].end - cause)
             elif type(command) is CallTool:
@@ -278,6 +282,16 @@ def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: Plan) -> 
         if pool.rollout.data_parallel == 1:
             found.update(ways(reader.began.get(replica, []), steps, pool.limits))
     return found
+
+
+def _lead(asked: Ticks, end: Ticks, spans: Sequence[SpanRow], by_replica: Sequence[Sequence[Step]]) -> Ticks:
+    """How long engines went on after a publication was asked for: until the last step before it had begun."""
+    leads = [0]
+    for row in spans:
+        if row.who >= 0 and row.what in ("sync", "rejected") and asked <= row.start and row.end <= end:
+            begun = [step.start for step in by_replica[row.who] if asked < step.start < row.start]
+            leads += [max(begun) + 1 - asked] if begun else []
+    return max(leads)
 
 
 def _restores(log: RunLog, plan: Plan) -> bool:

@@ -30,8 +30,12 @@ class Durations(Protocol):
         """Phases in order, for (context tokens, response tokens) of the samples."""
         ...
 
+    def lead(self, command: Sync) -> Ticks:
+        """From a command to publish until engines are told to stop."""
+        ...
+
     def publication(self, command: Sync, waited: Ticks) -> Ticks:
-        """From when the engines are quiet, for which it has ``waited``, until they run again.
+        """From when the engines are quiet, ``waited`` after the command, until they run again.
 
         In mode ``pull``: until the weights can be taken.
         """
@@ -76,6 +80,10 @@ class Modelled:
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """By the cost model."""
         return [(name, to_ticks(seconds)) for name, seconds in self._phases.of(command, samples)]
+
+    def lead(self, command: Sync) -> Ticks:
+        """None."""
+        return 0
 
     def publication(self, command: Sync, waited: Ticks) -> Ticks:
         """Transfer, test, and what clients wait before they resume."""

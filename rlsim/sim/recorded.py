@@ -46,6 +46,8 @@ class Recording:
     """From the cause of a call's submission until an engine at work could take it in; none where it is not known."""
     reports: Mapping[CallKey, Ticks] = field(default_factory=dict)
     """From the end of a call on its engine until the policy heard of it."""
+    leads: Sequence[Ticks] = ()
+    """Of each publication, from the command until engines were told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Recorded:
         self._recording, self._modelled = recording, modelled
         self._trainings = iter(recording.trainings)
         self._publications, self._switches = iter(recording.publications), iter(recording.switches)
+        self._leads = iter(recording.leads)
         self._loads: list[Iterator[Ticks]] = [iter(ticks) for ticks in recording.loads]
         self._calls: dict[int, CallKey] = {}
         """Under way, by sample."""
@@ -113,6 +116,10 @@ class Recorded:
         found = next(self._trainings, None)
         self.missing += found is None
         return modelled if found is None else found
+
+    def lead(self, command: Sync) -> Ticks:
+        """That of the next one."""
+        return next(self._leads, 0)
 
     def publication(self, command: Sync, waited: Ticks) -> Ticks:
         """What is left of the next one, after the wait for the engines."""

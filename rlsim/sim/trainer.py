@@ -50,10 +50,17 @@ class Trainer:
         if command.mode == "pull":
             self._clock.after(self._durations.publication(command, 0), lambda: self._offer(command.version, booked))
             return
+        lead = self._durations.lead(command)
+        if lead:
+            self._clock.after(lead, lambda: self._stop_and_give(command, asked, reset, booked))
+        else:
+            self._stop_and_give(command, asked, reset, booked)
+
+    def _stop_and_give(self, command: Sync, asked: Ticks, reset: bool, then: Told) -> None:
         if self._world.sync_scope == "per_replica":
-            self._fleet.update_each(command.version, partial(self._durations.load, command), reset, booked)
-            return
-        self._fleet.pause(lambda: self._transfer(command, asked, reset, booked))
+            self._fleet.update_each(command.version, partial(self._durations.load, command), reset, lambda: then(True))
+        else:
+            self._fleet.pause(lambda: self._transfer(command, asked, reset, then))
 
     def _offer(self, version: int, then: Then) -> None:
         """The weights have reached the relays; every replica loads them over its host link when it is empty."""
