@@ -30,7 +30,7 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, RunLog, ServiceRow, SpanRow, WindowRow
 from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
-from rlsim.results.ways import Began, Step, ways
+from rlsim.results.ways import Began, Step, ends, ways
 from rlsim.sim.recorded import CallKey, Key, Recording, call_key
 
 TRAINER = -1
@@ -44,6 +44,7 @@ def recording_of(log: RunLog, plan: Plan) -> Recording:
     reader = _Reader(log)
     reader.read()
     steps = _single_steps(log, plan)
+    reports = _reports(reader, steps)
     return Recording(
         steps=_durations(reader, steps, _restores(log, plan)),
         trainings=reader.trainings,
@@ -53,7 +54,7 @@ def recording_of(log: RunLog, plan: Plan) -> Recording:
         tools=reader.tools,
         rewards=reader.rewards,
         ways=_ways(reader, steps, plan),
-        reports=reader.reports,
+        reports=reports,
         leads=[_lead(asked, end, log.spans, steps) for asked, end in reader.asked],
     )
 
@@ -89,7 +90,6 @@ class _Reader:
         self.log = log
         self.lags: list[Ticks] = []
         """Of each decision, from what happened until it was taken."""
-        self.reports: dict[CallKey, Ticks] = {}
         self.trainings: list[list[tuple[str, Ticks]]] = []
         self.publications: list[Ticks] = []
         self.asked: list[Interval] = []
@@ -98,7 +98,7 @@ class _Reader:
         self.tools: dict[tuple[Key, int], Ticks] = {}
         self.rewards: dict[Key, Ticks] = {}
         self.work: dict[int, list[Interval]] = {}
-        """By replica, when each call was there."""
+        """By replica, when each call was there that did not end by itself."""
         self.began: dict[int, list[Began]] = {}
         """By replica, the calls that made a token or may have."""
         self._begun: dict[int, tuple[int, Ticks, CallKey]] = {}
@@ -146,7 +146,8 @@ class _Reader:
 
     def _finished(self, now: Ticks, event: Finished) -> Ticks:
         cause = self._step_end(event.replica, now)
-        self.reports[self._call_ended(event, cause)] = now - cause
+        replica, since, key = self._begun.pop(event.sample)
+        self.began.setdefault(replica, []).append(Began(key, since, event.first_token_at, event.tokens, now))
         return cause
 
     def _aborted(self, now: Ticks, event: Aborted) -> Ticks:
@@ -157,20 +158,19 @@ class _Reader:
         ends = [self._step_end(cut.replica, now) for cut in event.cuts]
         cause = max([asked[1] if asked else now, *ends])
         for cut in event.cuts:
-            self._call_ended(cut, cause)
+            self._call_cut(cut, cause)
         return cause
 
     def _lost(self, now: Ticks, event: ReplicaLost) -> Ticks:
         for cut in event.cuts:
-            self._call_ended(cut, now)
+            self._call_cut(cut, now)
         return now
 
-    def _call_ended(self, ended: Finished | Cut, at: Ticks) -> CallKey:
+    def _call_cut(self, ended: Cut, at: Ticks) -> None:
         replica, since, key = self._begun.pop(ended.sample)
         self.work.setdefault(replica, []).append((since, max(since, at)))
         if ended.first_token_at >= 0:
             self.began.setdefault(replica, []).append(Began(key, since, ended.first_token_at))
-        return key
 
     def _served(self, now: Ticks, sample: int, what: str) -> Ticks:
         rows = self._services.get((sample, what))
@@ -270,6 +270,16 @@ def _durations(reader: _Reader, by_replica: Sequence[Sequence[Step]], restores: 
     if restores:
         return [[step.end - step.start for step in steps] for steps in by_replica]
     return [_from_causes(steps, _may_begin(reader, replica)) for replica, steps in enumerate(by_replica)]
+
+
+def _reports(reader: _Reader, by_replica: Sequence[Sequence[Step]]) -> dict[CallKey, Ticks]:
+    """How late the policy heard of ends; the work of engines ends with them."""
+    found: dict[CallKey, Ticks] = {}
+    for replica, steps in enumerate(by_replica):
+        for call, end in ends(reader.began.get(replica, []), steps):
+            found[call.key] = call.told - end
+            reader.work.setdefault(replica, []).append((call.cause, max(call.cause, end)))
+    return found
 
 
 def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: Plan) -> dict[CallKey, Ticks]:

@@ -33,16 +33,41 @@ class Began(NamedTuple):
     """Of the decision that submitted it."""
     first_token: Ticks
     """When it was heard of; -1 for a call that was under way when the run ended, of which nothing was told."""
+    tokens: int = 0
+    """That it had made when it ended by itself."""
+    told: Ticks = -1
+    """When the policy heard of that; -1 where it did not end by itself."""
 
 
 def ways(calls: Sequence[Began], steps: Sequence[Step], limits: EngineLimits) -> Iterator[tuple[CallKey, Ticks]]:
     """Ticks from its cause until just before the step in which a call began, for the calls of one replica."""
-    for call, place in _first_steps(calls, steps):
+    for call, place in first_steps(calls, steps):
         if place and _had_room(steps[place - 1].row, limits):
             yield call.key, max(0, steps[place - 1].end - 1 - call.cause)
 
 
-def _first_steps(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began, int]]:
+def ends(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began, Ticks]]:
+    """When calls that ended by themselves did so: a token a step from their first, unless that is not over by then.
+
+    A call that did not run in every step (preempted, or cut and resumed) ended with the last step that was over.
+    """
+    over = [step.end for step in steps]
+    place_of = {call.key: place for call, place in first_steps(calls, steps)}
+    for call in calls:
+        if call.told < 0:
+            continue
+        latest = bisect_right(over, call.told) - 1
+        place = place_of.get(call.key, latest) + call.tokens - 1
+        found = place if place <= latest and _ends_a_window(steps, place) else latest
+        yield call, over[found] if found >= 0 else call.told
+
+
+def _ends_a_window(steps: Sequence[Step], place: int) -> bool:
+    """A batch changes when a call ends."""
+    return place + 1 == len(steps) or steps[place].row is not steps[place + 1].row
+
+
+def first_steps(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began, int]]:
     """Calls by their prefill steps: the later a first token was heard of, the later the step that made it."""
     slots = [place for place, step in enumerate(steps) for _ in range(step.row.chunks)]
     ends = [steps[place].end for place in slots]
