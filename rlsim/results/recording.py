@@ -105,7 +105,7 @@ class _Reader:
         self._ends = _window_ends(log.windows)
         self._services = _services(log.services)
         self._phases = _phases(log)
-        self._synced = deque(_trainer_spans(log.spans, ("sync", "rejected")))
+        self._synced = deque(_publication_ends(log))
         self._switched = deque(_trainer_spans(log.spans, ("switch",)))
         self._trained: deque[Ticks] = deque()
         self._replies = sum(type(decision.event) is Trained for decision in log.decisions)
@@ -117,7 +117,7 @@ class _Reader:
             ToolReturned: lambda now, event: self._served(now, event.sample, "tool"),
             Scored: lambda now, event: self._served(now, event.sample, "reward"),
             Trained: lambda now, event: self._trained.popleft() if self._trained else now,
-            Synced: lambda now, event: self._synced.popleft().end if self._synced else now,
+            Synced: lambda now, event: self._synced.popleft() if self._synced else now,
             RoleSet: lambda now, event: self._switched.popleft().end if self._switched else now,
             Started: lambda now, event: 0,
         }
@@ -185,10 +185,10 @@ class _Reader:
             elif type(command) is Abort:
                 self._aborts.append((frozenset(command.samples), cause))
             elif type(command) is Train:
-                self._train(decision.now - cause)
+                self._train(cause)
             elif type(command) is Sync and self._synced:
-                self.publications.append(self._synced[0].end - cause)
-                self.asked.append((cause, self._synced[0].end))
+                self.publications.append(self._synced[0] - cause)
+                self.asked.append((cause, self._synced[0]))
             elif type(command) is SetRole and self._switched:
                 self.switches.append(self._switched[0].end - cause)
             elif type(command) is CallTool:
@@ -196,13 +196,13 @@ class _Reader:
             elif type(command) is Score:
                 self._serve(command, "reward", cause)
 
-    def _train(self, lag: Ticks) -> None:
+    def _train(self, cause: Ticks) -> None:
         """The way to the trainer is booked with its first phase; one that never ended has no duration."""
         spans = next(self._phases)
         if len(self.trainings) == self._replies:
             return
-        phases = [(span.what, span.end - span.start) for span in spans]
-        self.trainings.append([(name, ticks + lag * (not place)) for place, (name, ticks) in enumerate(phases)])
+        starts = [cause, *(span.start for span in spans[1:])]
+        self.trainings.append([(span.what, span.end - start) for span, start in zip(spans, starts, strict=False)])
         self._trained.append(spans[-1].end if spans else self.log.end)
 
     def _serve(self, command: CallTool | Score, what: str, cause: Ticks) -> None:
@@ -234,6 +234,15 @@ def _services(rows: Sequence[ServiceRow]) -> dict[tuple[int, str], deque[Service
 
 def _trainer_spans(spans: Sequence[SpanRow], whats: tuple[str, ...]) -> list[SpanRow]:
     return sorted((row for row in spans if row.who == TRAINER and row.what in whats), key=lambda row: row.start)
+
+
+def _publication_ends(log: RunLog) -> Iterator[Ticks]:
+    """When engines ran again, which the trainer hears of later; for replicas that pull, when they could."""
+    replicas = [row for row in log.spans if row.who >= 0 and row.what in ("sync", "rejected")]
+    commands = [command for decision in log.decisions for command in decision.commands if type(command) is Sync]
+    for command, span in zip(commands, _trainer_spans(log.spans, ("sync", "rejected")), strict=False):
+        within = [row.end for row in replicas if span.start <= row.start and row.end <= span.end]
+        yield max(within) if within and command.mode != "pull" else span.end
 
 
 def _phases(log: RunLog) -> Iterator[list[SpanRow]]:

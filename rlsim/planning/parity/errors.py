@@ -79,6 +79,12 @@ class ArmParity:
         return max(orders, key=lambda order: (order.inversions, order.median_seconds), default=None)
 
     @property
+    def recorded_batches(self) -> tuple[int, int]:
+        """Engine steps of all live runs, and those that hold another batch when simulated with recorded durations."""
+        again = [trial.again for trial in self.trials if trial.again is not None]
+        return sum(found.steps for found in again), sum(found.other_steps for found in again)
+
+    @property
     def predicted_order(self) -> Order:
         """Of the run of median step time, against the prediction."""
         trial = median_trial(self)

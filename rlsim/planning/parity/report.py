@@ -42,7 +42,7 @@ def as_text(told: Parity) -> str:
     table = Table(title=heading(told), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False,
                   header_style="", pad_edge=False, collapse_padding=True)  # fmt: skip
     for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
+        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -96,6 +96,8 @@ def _arm_notes(arm: ArmParity) -> Iterator[str]:
         yield "schedule error unknown: these engines do not tell their steps"
     else:
         beyond = max(trial.again.unrecorded for trial in arm.trials if trial.again)
+        steps, others = arm.recorded_batches
+        yield f"with recorded durations, {others} of {steps} engine steps hold another batch than live"
         yield (
             f"completion order with recorded durations: {_order(order)}; {order.unmatched} samples ended in one run "
             f"only; {beyond} durations beyond the record"
@@ -155,6 +157,7 @@ def _policy_cells(arm: ArmParity) -> dict[str, str]:
         "  cost model": _percent(row.cost, True),
         "live to live": _percent(row.noise, False),
         "makespan, recorded durations": _percent(makespan.schedule, True),
+        "engine steps with another batch": "-" if order is None else "{1} of {0}".format(*arm.recorded_batches),
         "pairs inverted": "-" if order is None else f"{order.inversions} of {order.pairs}",
         "  tie, ms": "-" if order is None else f"{order.tie_seconds * 1e3:.3g}",
         "start lags, distance": f"{arm.lag_distance:.3f}",
@@ -204,6 +207,7 @@ def _arm_json(arm: ArmParity) -> dict[str, Any]:
     return {
         "rows": [asdict(row) for row in rows_of(arm)],
         "policy_errors": arm.policy_errors,
+        "steps_and_other_batches_recorded": list(arm.recorded_batches),
         "order_recorded": None if order is None else asdict(order),
         "order_predicted": asdict(arm.predicted_order),
         "start_lag_distance": arm.lag_distance,

@@ -34,6 +34,10 @@ class Again:
     order: Order
     unrecorded: int
     """Engine steps, trainings and the like beyond the record; those under way when a run ends are."""
+    steps: int
+    """Engine steps that both runs have."""
+    other_steps: int
+    """Of these, with another batch: other decodes, chunks or prefill tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,23 @@ def _again(run: Run, plan: Plan, seen: Seen) -> Again | None:
     rerun = simulate_recorded(plan, recording_of(run.log, plan), run.replication)
     simulated = seen_of(rerun.run)
     order = order_of(seen.ends_seconds, simulated.ends_seconds, tie_seconds(run.log))
-    return Again(simulated, order, rerun.unrecorded_steps + rerun.unrecorded_others)
+    steps, others = _other_batches(run.log, rerun.run.log)
+    return Again(simulated, order, rerun.unrecorded_steps + rerun.unrecorded_others, steps, others)
+
+
+def _other_batches(live: RunLog, simulated: RunLog) -> tuple[int, int]:
+    """Steps of each replica in order, side by side: how many, and how many of them hold something else."""
+    mine, other = _batches(live), _batches(simulated)
+    pairs = [pair for replica, found in mine.items() for pair in zip(found, other.get(replica, ()), strict=False)]
+    return len(pairs), sum(a != b for a, b in pairs)
+
+
+def _batches(log: RunLog) -> dict[int, list[tuple[int, int, int]]]:
+    """(decodes, chunks, prefill tokens) of every engine step, by replica."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for row in sorted(log.windows, key=lambda row: row.start):
+        found.setdefault(row.replica, []).extend([(row.decodes, row.chunks, row.prefill_tokens)] * row.steps)
+    return found
 
 
 def tie_seconds(log: RunLog) -> float:
