@@ -193,14 +193,14 @@ class Campaign:
     def _wanted(self) -> list[Point]:
         """Candidates worth the time of half a grid."""
         fit, candidates = self.fit(), self.design.candidates
-        samples = [point.sample(1.0) for point in candidates]
-        knots = families(samples)[-1]
-        rows = information(samples, fit.law, knots)
+        samples = [point.sample(1.0) for point in self.design.domain]
+        domain = information(samples, fit.law, families(samples)[-1])
+        rows = domain[: len(candidates)]
         index = {point: number for number, point in enumerate(candidates)}
         seen = rows[[index[visit.point] for visit in self.fitted() if visit.point in index]]
         seconds = [VISIT_OVERHEAD_SECONDS + self._visit_seconds(fit, point) for point in candidates]
         grid = sum(seconds[index[point]] for point in self.design.initial)
-        chosen = choose(candidates, rows, seen.T @ seen, seconds, grid / 2)
+        chosen = choose(candidates, rows, domain, seen.T @ seen, seconds, grid / 2)
         return chosen or list(self.design.initial)
 
     def _visit_seconds(self, fit: RobustFit, point: Point) -> float:

@@ -29,6 +29,8 @@ CAUCHY = 2.385
 LEAST_SCALE = 0.002
 """Relative; below it residuals are rounding, not noise."""
 ITERATIONS = 12
+ENOUGH_VISITS = 16
+"""Visits after which more of the same point say little: what is left is the law's misfit and the host's own state."""
 OUTLIER = 6.0
 """Times the median residual, four standard deviations of normal noise: what is farther out is a disturbed point, which
 the fit does not follow, and counts as so far out in the intervals."""
@@ -46,6 +48,8 @@ class RobustFit:
     knots: Knots
     samples: tuple[StepSample, ...]
     """One a point."""
+    visits: tuple[int, ...]
+    """How many each sample stands for."""
 
     @property
     def unknowns(self) -> int:
@@ -71,11 +75,22 @@ def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
 
     Raises ``ParameterError`` when there are fewer points than a straight law has unknowns.
     """
-    samples = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
-    if len(samples) < 5:
-        raise ParameterError("samples", len(samples), "at least five different points (a larger --budget)")
-    knots = _family(samples)
-    return RobustFit(law_of(_solve(samples, knots), knots, provenance), knots, samples)
+    found = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
+    if len(found) < 5:
+        raise ParameterError("samples", len(found), "at least five different points (a larger --budget)")
+    samples, counts = tuple(one.sample for one in found), tuple(one.visits for one in found)
+    trust = trust_of(counts)
+    knots = _family(samples, trust)
+    return RobustFit(law_of(_solve(samples, knots, trust), knots, provenance), knots, samples, counts)
+
+
+def trust_of(visits: Sequence[int]) -> NDArray[np.float64]:
+    """By point, the weight of its relative residual before any is seen: one over its standard error, up to a factor.
+
+    The visits' noise averages out, the misfit of the law and the state of the host do not.
+    """
+    trust: NDArray[np.float64] = 1.0 / np.sqrt(1.0 / np.array(visits, dtype=float) + 1.0 / ENOUGH_VISITS)
+    return trust
 
 
 def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawIntervals:
@@ -101,15 +116,17 @@ def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepLaw]:
     predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
     residuals = np.array([sample.seconds for sample in fit.samples]) / predicted - 1.0
     freedom = max(len(residuals) - fit.unknowns, 1)
-    residuals = (residuals - np.median(residuals)) * np.sqrt(len(residuals) / freedom)
-    reach = OUTLIER * max(float(np.median(np.abs(residuals))), LEAST_SCALE)
-    residuals = np.clip(residuals, -min(reach, 0.9), reach)
-    return [_redrawn(fit, predicted * (1.0 + generator.choice(residuals, len(residuals)))) for _ in range(times)]
+    trust = trust_of(fit.visits)
+    residuals = (residuals - np.median(residuals)) * trust * np.sqrt(len(residuals) / freedom)
+    reach = OUTLIER * max(float(np.median(np.abs(residuals))), LEAST_SCALE * float(np.median(trust)))
+    residuals = np.clip(residuals, -reach, reach)
+    drawn = (generator.choice(residuals, len(residuals)) / trust for _ in range(times))
+    return [_redrawn(fit, predicted * (1.0 + np.maximum(errors, -0.9))) for errors in drawn]
 
 
 def _redrawn(fit: RobustFit, seconds: NDArray[np.float64]) -> StepLaw:
     samples = [replace(sample, seconds=value) for sample, value in zip(fit.samples, seconds.tolist(), strict=True)]
-    return law_of(_solve(samples, fit.knots), fit.knots, fit.law.provenance)
+    return law_of(_solve(samples, fit.knots, trust_of(fit.visits)), fit.knots, fit.law.provenance)
 
 
 def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample]) -> dict[str, float]:
@@ -140,47 +157,48 @@ def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> ND
     return scaled
 
 
-def _solve(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
+def _solve(samples: Sequence[StepSample], knots: Knots, trust: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The unknowns; robust weights are of the residuals in units of what each point's ``trust`` lets expect."""
     from scipy.optimize import nnls
 
     rows = regressors(samples, knots) / np.array([sample.seconds for sample in samples])[:, None]
     scale = np.maximum(rows.max(axis=0), 1e-30)
-    weight, solution = np.ones(len(samples)), np.zeros(rows.shape[1])
+    weight, solution = trust, np.zeros(rows.shape[1])
     for _ in range(ITERATIONS):
         before = solution
         solution, _ = nnls(rows / scale * weight[:, None], weight, maxiter=20_000)
-        residuals = rows / scale @ solution - 1.0
-        width = max(1.4826 * float(np.median(np.abs(residuals))), LEAST_SCALE)
-        weight = 1.0 / np.sqrt(1.0 + (residuals / (CAUCHY * width)) ** 2)
+        residuals = (rows / scale @ solution - 1.0) * trust
+        width = max(1.4826 * float(np.median(np.abs(residuals))), LEAST_SCALE * float(np.median(trust)))
+        weight = trust / np.sqrt(1.0 + (residuals / (CAUCHY * width)) ** 2)
         if np.allclose(before, solution, rtol=1e-6, atol=0):
             break
     found: NDArray[np.float64] = solution / scale
     return found
 
 
-def _family(samples: Sequence[StepSample]) -> Knots:
+def _family(samples: Sequence[StepSample], trust: NDArray[np.float64]) -> Knots:
     found = families(samples)
-    errors = [_cross_validated(samples, knots) for knots in found]
+    errors = [_cross_validated(samples, knots, trust) for knots in found]
     good_enough = SIMPLER * min(errors)
     return next(knots for knots, error in zip(found, errors, strict=True) if error <= good_enough)
 
 
-def _cross_validated(samples: Sequence[StepSample], knots: Knots) -> float:
+def _cross_validated(samples: Sequence[StepSample], knots: Knots, trust: NDArray[np.float64]) -> float:
     """Mean absolute relative error on points left out, a tenth of them, the worst, aside."""
     errors: list[float] = []
     for kept, left in _folds(samples):
-        law = law_of(_solve(kept, knots), knots, Provenance("fitted", "fold"))
-        errors += [abs(predicted_seconds(law, sample) / sample.seconds - 1.0) for sample in left]
+        law = law_of(_solve([samples[i] for i in kept], knots, trust[kept]), knots, Provenance("fitted", "fold"))
+        errors += [abs(predicted_seconds(law, samples[i]) / samples[i].seconds - 1.0) for i in left]
     return float(np.mean(sorted(errors)[: max(1, len(errors) * 9 // 10)]))
 
 
-def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[StepSample], list[StepSample]]]:
-    """Every fifth point in order of its size left out, so that every fold has small and large ones."""
-    ordered = sorted(samples, key=lambda sample: (sample.kind, sample.seconds))
+def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[int], list[int]]]:
+    """Every fifth point in order of its size left out, so that every fold has small and large ones; by number."""
+    ordered = sorted(range(len(samples)), key=lambda number: (samples[number].kind, samples[number].seconds))
     folds = min(FOLDS, len(ordered))
     for fold in range(folds):
         left = ordered[fold::folds]
-        yield [sample for index, sample in enumerate(ordered) if index % folds != fold], left
+        yield [number for index, number in enumerate(ordered) if index % folds != fold], left
 
 
 def _by_coefficient(law: StepLaw, domain: Sequence[StepSample]) -> dict[str, NDArray[np.float64]]:

@@ -222,7 +222,7 @@ def _step_section(request: VllmRequest, subject: Subject, campaign: Campaign, fa
     source = f"rlsim calibrate vllm: {subject.model} on {subject.device}, vLLM {subject.engine_version}"
     fit = campaign.fit(Provenance("measured", source, time.strftime("%Y-%m-%d")))
     visits = campaign.store.visits
-    held_out = list(best_by_point(campaign.held_out(), best_reference(visits)).values())
+    held_out = [found.sample for found in best_by_point(campaign.held_out(), best_reference(visits)).values()]
     return step_fit(
         fit.law,
         fit.samples,
