@@ -20,11 +20,11 @@ from calibration.design import Design, choose
 from calibration.robustfit import (
     RobustFit,
     effects,
-    families,
     fit_visits,
     information,
     law_intervals,
     predicted_seconds,
+    richest,
 )
 from calibration.samplestore import SampleStore
 from calibration.steps import Point, TimedStep
@@ -194,7 +194,7 @@ class Campaign:
         """Candidates worth the time of half a grid."""
         fit, candidates = self.fit(), self.design.candidates
         samples = [point.sample(1.0) for point in self.design.domain]
-        domain = information(samples, fit.law, families(samples)[-1])
+        domain = information(samples, fit.law, richest(samples))
         rows = domain[: len(candidates)]
         index = {point: number for number, point in enumerate(candidates)}
         seen = rows[[index[visit.point] for visit in self.fitted() if visit.point in index]]

@@ -62,12 +62,16 @@ def families(samples: Sequence[StepSample]) -> tuple[Knots, ...]:
     """From straight lines to bends in every term, within the range of the samples."""
     tokens = max(sample.decodes + sample.prefill_tokens for sample in samples)
     sequences = max(sample.decodes + sample.chunks for sample in samples)
-    by_four = tuple(4**n for n in range(9) if 4**n < tokens)
     straight = Knots(_to(1, tokens), _to(1, sequences), (1,), (1,), {})
-    bent = Knots((*by_four, tokens) if tokens > 1 else (1,), _to(1, sequences), (1,), (1,), {})
-    seats = tuple(4**n for n in range(7) if 4**n < sequences)
-    curved = Knots(bent.tokens, (*seats, sequences) if sequences > 1 else (1,), (1, 8, 64, 512), (1, 64, 256), {})
-    return tuple(knots_within(family, samples) for family in (straight, bent, curved))
+    bent, fine = (replace(straight, tokens=_by(factor, tokens)) for factor in (4, 2))
+    curved = replace(bent, sequences=_by(4, sequences), decodes=(1, 8, 64, 512), prefill_tokens=(1, 64, 256))
+    return tuple(knots_within(family, samples) for family in (straight, bent, fine, curved))
+
+
+def richest(samples: Sequence[StepSample]) -> Knots:
+    """Every bend that a family has: what the points must be able to tell."""
+    *_, fine, curved = families(samples)
+    return replace(curved, tokens=fine.tokens)
 
 
 def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
@@ -219,6 +223,11 @@ def _by_coefficient(law: StepLaw, domain: Sequence[StepSample]) -> dict[str, NDA
 
 def _to(first: int, last: int) -> tuple[int, ...]:
     return (first, last) if last > first else (first,)
+
+
+def _by(factor: int, last: int) -> tuple[int, ...]:
+    """Powers of ``factor`` below ``last``, and ``last``."""
+    return (*(factor**n for n in range(20) if factor**n < last), last) if last > 1 else (1,)
 
 
 def _digits(values: NDArray[np.float64]) -> tuple[float, ...]:
