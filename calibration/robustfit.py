@@ -1,9 +1,10 @@
 """A step law from repeated, disturbed visits: robust, non-negative, as simple as the points allow, with intervals.
 
-Each point gives one time, a low quantile of its visits (:mod:`calibration.visits`). The law is fitted to the points by
-non-negative least squares on relative errors, reweighted so that points which no visit found undisturbed lose their
-pull (Cauchy weights: Holland and Welsch 1977). Dense and sequence terms cannot decrease. Of three families of
-bends the simplest is taken whose cross-validated error is not worse than the best one's by a twentieth.
+Each point gives one time, the median of its undisturbed visits (:mod:`calibration.visits`), which counts by how many
+they are. The law is fitted to the points by non-negative least squares on relative errors, reweighted so that points
+which no visit found undisturbed lose their pull (:mod:`calibration.relative_fit`). Dense and sequence terms cannot
+decrease. Of four families of bends the simplest is taken whose cross-validated error is not worse than the best one's
+by a twentieth.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, regressors
+from calibration.relative_fit import redrawn, solve
+from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, predicted_seconds, regressors
 from calibration.visits import Visit, best_by_point, best_reference
 from rlsim.core.errors import ParameterError
 from rlsim.costs.provenance import Provenance
@@ -24,16 +26,9 @@ from rlsim.costs.steplaw import StepLaw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CAUCHY = 2.385
-"""Scaled residual at which a weight is a half: 95 % efficient under normal noise."""
-LEAST_SCALE = 0.002
-"""Relative; below it residuals are rounding, not noise."""
-ITERATIONS = 12
-ENOUGH_VISITS = 16
-"""Visits after which more of the same point say little: what is left is the law's misfit and the host's own state."""
-OUTLIER = 6.0
-"""Times the median residual, four standard deviations of normal noise: what is farther out is a disturbed point, which
-the fit does not follow, and counts as so far out in the intervals."""
+ENOUGH_WORTH = 8.0
+"""Sixteen visits of a dozen steps, after which more of the same point say little: what is left is the law's misfit and
+the host's own state."""
 FOLDS = 5
 LEVEL = 0.95
 SIMPLER = 1.05
@@ -48,8 +43,8 @@ class RobustFit:
     knots: Knots
     samples: tuple[StepSample, ...]
     """One a point."""
-    visits: tuple[int, ...]
-    """How many each sample stands for."""
+    worth: tuple[float, ...]
+    """Of each sample, in visits."""
 
     @property
     def unknowns(self) -> int:
@@ -82,18 +77,19 @@ def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
     found = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
     if len(found) < 5:
         raise ParameterError("samples", len(found), "at least five different points (a larger --budget)")
-    samples, counts = tuple(one.sample for one in found), tuple(one.visits for one in found)
-    trust = trust_of(counts)
+    samples, worth = tuple(one.sample for one in found), tuple(one.worth for one in found)
+    trust = trust_of(worth)
     knots = _family(samples, trust)
-    return RobustFit(law_of(_solve(samples, knots, trust), knots, provenance), knots, samples, counts)
+    solution = solve(regressors(samples, knots), _seconds(samples), trust)
+    return RobustFit(law_of(solution, knots, provenance), knots, samples, worth)
 
 
-def trust_of(visits: Sequence[int]) -> NDArray[np.float64]:
+def trust_of(worth: Sequence[float]) -> NDArray[np.float64]:
     """By point, the weight of its relative residual before any is seen: one over its standard error, up to a factor.
 
     The visits' noise averages out, the misfit of the law and the state of the host do not.
     """
-    trust: NDArray[np.float64] = 1.0 / np.sqrt(1.0 / np.array(visits, dtype=float) + 1.0 / ENOUGH_VISITS)
+    trust: NDArray[np.float64] = 1.0 / np.sqrt(1.0 / np.array(worth) + 1.0 / ENOUGH_WORTH)
     return trust
 
 
@@ -116,21 +112,10 @@ def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawInterva
 
 def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepLaw]:
     """Laws of as many resamples, with the bends of ``fit``."""
-    generator = np.random.default_rng(seed)
+    rows, trust = regressors(fit.samples, fit.knots), trust_of(fit.worth)
     predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
-    residuals = np.array([sample.seconds for sample in fit.samples]) / predicted - 1.0
-    freedom = max(len(residuals) - fit.unknowns, 1)
-    trust = trust_of(fit.visits)
-    residuals = (residuals - np.median(residuals)) * trust * np.sqrt(len(residuals) / freedom)
-    reach = OUTLIER * max(float(np.median(np.abs(residuals))), LEAST_SCALE * float(np.median(trust)))
-    residuals = np.clip(residuals, -reach, reach)
-    drawn = (generator.choice(residuals, len(residuals)) / trust for _ in range(times))
-    return [_redrawn(fit, predicted * (1.0 + np.maximum(errors, -0.9))) for errors in drawn]
-
-
-def _redrawn(fit: RobustFit, seconds: NDArray[np.float64]) -> StepLaw:
-    samples = [replace(sample, seconds=value) for sample, value in zip(fit.samples, seconds.tolist(), strict=True)]
-    return law_of(_solve(samples, fit.knots, trust_of(fit.visits)), fit.knots, fit.law.provenance)
+    drawn = redrawn(predicted, _seconds(fit.samples), fit.unknowns, times, trust, seed)
+    return [law_of(solve(rows, seconds, trust), fit.knots, fit.law.provenance) for seconds in drawn]
 
 
 def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample]) -> dict[str, float]:
@@ -147,11 +132,6 @@ def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample])
     return found
 
 
-def predicted_seconds(law: StepLaw, sample: StepSample) -> float:
-    """The law's time of a step."""
-    return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
-
-
 def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> NDArray[np.float64]:
     """Regressors of relative errors, one row a sample: what a visit there says of each unknown."""
     predicted = np.array([predicted_seconds(law, sample) for sample in samples])
@@ -161,23 +141,8 @@ def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> ND
     return scaled
 
 
-def _solve(samples: Sequence[StepSample], knots: Knots, trust: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The unknowns; robust weights are of the residuals in units of what each point's ``trust`` lets expect."""
-    from scipy.optimize import nnls
-
-    rows = regressors(samples, knots) / np.array([sample.seconds for sample in samples])[:, None]
-    scale = np.maximum(rows.max(axis=0), 1e-30)
-    weight, solution = trust, np.zeros(rows.shape[1])
-    for _ in range(ITERATIONS):
-        before = solution
-        solution, _ = nnls(rows / scale * weight[:, None], weight, maxiter=20_000)
-        residuals = (rows / scale @ solution - 1.0) * trust
-        width = max(1.4826 * float(np.median(np.abs(residuals))), LEAST_SCALE * float(np.median(trust)))
-        weight = trust / np.sqrt(1.0 + (residuals / (CAUCHY * width)) ** 2)
-        if np.allclose(before, solution, rtol=1e-6, atol=0):
-            break
-    found: NDArray[np.float64] = solution / scale
-    return found
+def _seconds(samples: Sequence[StepSample]) -> NDArray[np.float64]:
+    return np.array([sample.seconds for sample in samples])
 
 
 def _family(samples: Sequence[StepSample], trust: NDArray[np.float64]) -> Knots:
@@ -190,9 +155,10 @@ def _family(samples: Sequence[StepSample], trust: NDArray[np.float64]) -> Knots:
 def _cross_validated(samples: Sequence[StepSample], knots: Knots, trust: NDArray[np.float64]) -> float:
     """Mean absolute relative error on points left out, a tenth of them, the worst, aside."""
     errors: list[float] = []
+    rows, seconds = regressors(samples, knots), _seconds(samples)
     for kept, left in _folds(samples):
-        law = law_of(_solve([samples[i] for i in kept], knots, trust[kept]), knots, Provenance("fitted", "fold"))
-        errors += [abs(predicted_seconds(law, samples[i]) / samples[i].seconds - 1.0) for i in left]
+        solution = solve(rows[kept], seconds[kept], trust[kept])
+        errors += np.abs(rows[left] @ solution / seconds[left] - 1.0).tolist()
     return float(np.mean(sorted(errors)[: max(1, len(errors) * 9 // 10)]))
 
 

@@ -21,6 +21,9 @@ CALM_CPU_SHARE = 0.95
 CALM_REFERENCE = 1.15
 """A visit during which the reference work took longer than this times its best was slowed by the host."""
 
+JITTERY_STEPS = 12
+"""Steps whose jitter, in their median, is as large as what the host's state differs by from visit to visit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:
@@ -46,6 +49,11 @@ class Visit:
         """As a sample to fit or to judge by."""
         return replace(self.point.sample(self.seconds), kv_tokens=self.kv_tokens)
 
+    @property
+    def worth(self) -> float:
+        """One for very many steps, whose jitter averages out; what the host is like during a visit does not."""
+        return float(worth_of(self.calm_steps or self.steps))
+
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         at = self.point
@@ -59,6 +67,11 @@ class Visit:
 
 
 _PLAIN = ("number", "seconds", "kv_tokens", "steps", "calm_steps", "reference_seconds", "used_seconds")
+
+
+def worth_of(steps: Any) -> Any:
+    """What a visit of so many steps is worth."""
+    return steps / (steps + JITTERY_STEPS)
 
 
 def summarise(
@@ -89,8 +102,8 @@ class Typical:
     """A point's time on the undisturbed machine."""
 
     sample: StepSample
-    visits: int
-    """That found it undisturbed; or all, where none did."""
+    worth: float
+    """Visits that it is of, each as far as its steps are many (:attr:`Visit.worth`)."""
 
 
 def best_by_point(visits: Sequence[Visit], reference_seconds: float) -> dict[Point, Typical]:
@@ -117,7 +130,7 @@ def _typical(found: list[Visit], reference_seconds: float) -> Typical:
     kept = [visit for visit in kept if visit.seconds <= CALM_REFERENCE * quartile]
     seconds = float(np.median([visit.seconds for visit in kept])) if calm else quartile
     kv_tokens = int(np.median([visit.kv_tokens for visit in kept]))
-    return Typical(replace(kept[0].sample, seconds=seconds, kv_tokens=kv_tokens), len(kept))
+    return Typical(replace(kept[0].sample, seconds=seconds, kv_tokens=kv_tokens), sum(v.worth for v in kept))
 
 
 def never_calm(visits: Sequence[Visit], patience: int) -> list[Point]:

@@ -154,9 +154,8 @@ def _measure(
     engine = VllmEngine(setup)
     try:
         store.add_record("engine", **engine.facts())
-        if not store.recorded("time"):
-            report("engine times")
-            _times(engine, folder, store)
+        report("engine times")
+        _times(engine, folder, store)
         campaign = _campaign(request, store, engine, engine.facts(), report)
         tight = campaign.run()
         law = campaign.fit().law
@@ -170,7 +169,8 @@ def _measure(
 
 
 def _times(engine: VllmEngine, folder: Path, store: SampleStore) -> None:
-    for name, found in measure_times(engine, folder if has_weights(folder) else None):
+    known = {found["name"] for found in store.recorded("time")}
+    for name, found in measure_times(engine, folder if has_weights(folder) else None, known):
         if isinstance(found, str):
             store.add_record("time", name=name, why=found)
         else:
