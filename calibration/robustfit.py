@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.relative_fit import redrawn, solve
-from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, predicted_seconds, regressors
+from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, predicted_seconds, regressors, rounded
 from calibration.visits import Visit, best_by_point, best_reference
 from rlsim.core.errors import ParameterError
 from rlsim.costs.provenance import Provenance
@@ -105,8 +105,8 @@ def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawInterva
     for name in COEFFICIENTS:
         values = np.array([np.atleast_1d(getattr(law, name)) for law in drawn])
         central = np.atleast_1d(getattr(fit.law, name))
-        low[name] = _digits(np.minimum(np.quantile(values, tail, axis=0), central))
-        high[name] = _digits(np.maximum(np.quantile(values, 1 - tail, axis=0), central))
+        low[name] = tuple(rounded(np.minimum(np.quantile(values, tail, axis=0), central)))
+        high[name] = tuple(rounded(np.maximum(np.quantile(values, 1 - tail, axis=0), central)))
     return LawIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
 
 
@@ -194,7 +194,3 @@ def _to(first: int, last: int) -> tuple[int, ...]:
 def _by(factor: int, last: int) -> tuple[int, ...]:
     """Powers of ``factor`` below ``last``, and ``last``."""
     return (*(factor**n for n in range(20) if factor**n < last), last) if last > 1 else (1,)
-
-
-def _digits(values: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(f"{value:.6g}") for value in values)

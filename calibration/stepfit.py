@@ -141,18 +141,18 @@ def law_of(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) 
     dense, sequence, kv, prefill, pair = np.split(solution, ends)
     return StepLaw(
         tokens=knots.tokens,
-        dense_seconds=tuple(_rounded(np.cumsum(dense))),
+        dense_seconds=tuple(rounded(np.cumsum(dense))),
         sequences=knots.sequences,
-        sequence_seconds=(0.0, *_rounded(np.cumsum(sequence))),
+        sequence_seconds=(0.0, *rounded(np.cumsum(sequence))),
         decodes=knots.decodes,
-        kv_seconds_per_token=tuple(_rounded(kv)),
-        pair_seconds=_rounded(pair)[0],
+        kv_seconds_per_token=tuple(rounded(kv)),
+        pair_seconds=rounded(pair)[0],
         prefill_tokens=knots.prefill_tokens,
-        prefill_seconds=tuple(_rounded(np.cumsum(prefill))),
+        prefill_seconds=tuple(rounded(np.cumsum(prefill))),
         provenance=provenance,
     )
 
 
-def _rounded(values: NDArray[np.float64]) -> list[float]:
+def rounded(values: NDArray[np.float64]) -> list[float]:
     """Six digits: far finer than the fit, and short in the file."""
     return [float(f"{value:.6g}") for value in values]

@@ -46,7 +46,7 @@ METHOD = {
     "mixed": "chunks beside settled decodes; never fitted",
 }
 SHARED = (
-    "engine's step log (schedule to update), median of undisturbed steps a visit, low quantile of visits a point; "
+    "engine's step log (schedule to update), median of undisturbed steps a visit, of undisturbed visits a point; "
     "even passes fitted, odd ones held out"
 )
 
