@@ -53,6 +53,7 @@ class OpenAiEngine:
         self._now, self._client = now, Client(settings)
         self._open: dict[int, _Open] = {}
         self._version = 0
+        self._seats = asyncio.Semaphore(settings.patience.max_connections)
         self._going = asyncio.Event()
         self._going.set()
         self._minders: list[asyncio.Task[None]] = []
@@ -77,6 +78,11 @@ class OpenAiEngine:
         """Run a call; ``EngineLostError`` when the server is gone or silent, ``ServerFaultError`` when it refuses."""
         if not self._has.pause:
             await self._going.wait()
+        async with self._seats:
+            await self._call(call, made)
+        self._check_length(call, made)
+
+    async def _call(self, call: Call, made: Made) -> None:
         opened = _Open(made, self._version, f"rlsim-{call.sample}-{uuid.uuid4().hex[:12]}", _loop_seconds())
         opened.reading = asyncio.ensure_future(self._read(call, opened))
         self._open[call.sample] = opened
@@ -87,7 +93,6 @@ class OpenAiEngine:
         finally:
             opened.ended.set()
             del self._open[call.sample]
-        self._check_length(call, made)
 
     def _cut(self, opened: _Open) -> None:
         """Tell why reading was cancelled; by nobody here: pass it on."""

@@ -14,6 +14,7 @@ from rlsim.live.servers.settings import ServerSettings
 
 try:
     import aiohttp
+    from aiohttp.http_exceptions import HttpProcessingError
 except ImportError as error:
     raise missing(error) from error
 
@@ -89,7 +90,7 @@ class Client:
                         return
                     if data:
                         yield _chunk(data)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
             raise self.lost(error) from error
 
     def refused(self, path: str, status: int, answer: object) -> RlsimError:

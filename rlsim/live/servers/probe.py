@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,11 +102,15 @@ class _Probe:
         raise ServerFaultError(f"{self._settings.url}: no text was found whose tokens can be counted beforehand")
 
     async def _prompt_tokens(self, offers: ServerOffers, context_tokens: int) -> int:
-        pieces = await self._trial(offers, 1, context_tokens, frozenset({"stream_options"}))
-        counts = [one.prompt_tokens for one in pieces if one.prompt_tokens is not None]
-        if not counts:
-            raise ServerFaultError(f"{self._settings.url}: it does not say how many tokens a call had")
-        return counts[-1]
+        """By its own count, whether it gives that unasked or has to be asked."""
+        for fields in (frozenset({"stream_options"}), frozenset[str]()):
+            with suppress(ServerFaultError):
+                pieces = await self._trial(offers, 1, context_tokens, fields)
+                counts = [one.prompt_tokens for one in pieces if one.prompt_tokens is not None]
+                if counts:
+                    return counts[-1]
+        await self._trial(offers, 1, context_tokens)
+        raise ServerFaultError(f"{self._settings.url}: it does not say how many tokens a call had")
 
     async def _fields(self, offers: ServerOffers) -> frozenset[str]:
         """Optional fields that it does not refuse; a priority is tried at a level of its own."""
