@@ -101,7 +101,7 @@ class OpenAiEngine:
             self._check_versions(opened)
         elif opened.cut == "silence":
             waited = self.settings.patience.silence_seconds
-            raise self._client.lost(f"nothing came for {waited:g} s of a call (live.silence_seconds)")
+            raise self._client.lost(f"nothing came for {waited:g} s of a call (live.request_timeout_seconds)")
         else:
             raise asyncio.CancelledError
 
@@ -217,12 +217,10 @@ class OpenAiEngine:
                     await one.ended.wait()
 
     async def pause(self) -> None:
-        """Freeze calls where the server can; where it cannot, none may be under way, and none begins."""
+        """Freeze calls where the server can; where it cannot, those under way go on, and none begins."""
+        self._going.clear()
         if self._has.pause:
             await self._client.must("POST", "/pause", params={"mode": "keep", "clear_cache": "false"})
-        elif self._open:
-            raise ServerFaultError(f"{self.settings.url}: cannot pause, and {len(self._open)} calls are under way")
-        self._going.clear()
 
     async def resume(self) -> None:
         """Go on."""
@@ -237,6 +235,9 @@ class OpenAiEngine:
 
         A server that knows no versions serves what it was told to, by the client's own count.
         """
+        if self._open and not self._has.pause:
+            text = f"cannot pause, and {len(self._open)} calls are under way while weights change"
+            raise ServerFaultError(f"{self.settings.url}: {text}")
         if weights.file is not None:
             await self._transfer(weights)
         elif self._has.weight_version:

@@ -192,12 +192,13 @@ def test_a_server_that_cannot_pause_begins_nothing_while_the_run_is_paused() -> 
     assert len(run(server, work).tokens) == 5
 
 
-def test_a_server_that_cannot_pause_is_not_paused_with_calls_under_way() -> None:
+def test_a_server_that_cannot_pause_takes_no_weights_while_calls_are_under_way() -> None:
     async def work(engine: OpenAiEngine) -> Made:
         task = asyncio.create_task(engine.generate(call(400), Made()))
         await asyncio.sleep(0.02)
+        await engine.pause()
         with pytest.raises(ServerFaultError, match="cannot pause, and 1 calls"):
-            await engine.pause()
+            await engine.load(Weights(1, None), reset=False)
         task.cancel()
         return Made()
 
