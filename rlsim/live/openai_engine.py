@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlsim.core.errors import RlsimError
-from rlsim.core.log import WindowRow
-from rlsim.live.protocols import Call, EngineLostError, Made, Now, Weights
+from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
 from rlsim.live.servers.client import Client, ServerFaultError
 from rlsim.live.servers.dialects import PATHS, Order, Piece, body, piece, text_prompt
-from rlsim.live.servers.gauges import GaugeRow, gauge_row, read_gauges
+from rlsim.live.servers.gauges import GaugeRow, gauge_row, preemptions, read_gauges
 from rlsim.live.servers.offers import ServerOffers
 from rlsim.live.servers.probe import abort_path, probe
 from rlsim.live.servers.settings import ServerSettings
@@ -52,7 +51,7 @@ class OpenAiEngine:
         """The server's gauges every ``gauge_seconds``, where it has some."""
         self._now, self._client = now, Client(settings)
         self._open: dict[int, _Open] = {}
-        self._version = 0
+        self._version = self._preemptions_before = 0
         self._seats = asyncio.Semaphore(settings.patience.max_connections)
         self._going = asyncio.Event()
         self._going.set()
@@ -64,8 +63,9 @@ class OpenAiEngine:
             self.offers = await probe(self.settings)
         if self.offers.weight_version:
             await self._client.must("POST", "/update_weight_version", {"new_version": "0"})
+        self._preemptions_before = await self._preemptions()
         self._minders.append(asyncio.create_task(self._watch_silence()))
-        if self.offers.gauges and self.settings.patience.gauge_seconds > 0:
+        if self.offers.gauges and self.settings.patience.gauge_seconds is not None:
             self._minders.append(asyncio.create_task(self._sample_gauges()))
 
     @property
@@ -274,8 +274,8 @@ class OpenAiEngine:
         """Take it back."""
         await self._client.must("POST", "/wake_up")
 
-    async def close(self) -> Sequence[WindowRow]:
-        """Cut what is open; no engine steps: a server does not tell them."""
+    async def close(self) -> Record:
+        """Cut what is open; a server tells no engine steps, and how often it preempted only where it keeps count."""
         for minder in self._minders:
             minder.cancel()
         readings = [one.reading for one in self._open.values() if one.reading is not None]
@@ -284,8 +284,17 @@ class OpenAiEngine:
         for reading in readings:
             reading.cancel()
         await asyncio.gather(*self._minders, *readings, return_exceptions=True)
+        preemptions = await self._preemptions()
         await self._client.close()
-        return []
+        return Record(preemptions=preemptions - self._preemptions_before)
+
+    async def _preemptions(self) -> int:
+        """Since the server started, by its own count; 0 where it keeps none or is gone."""
+        with suppress(EngineLostError, ValueError):
+            status, answer = await self._client.ask("GET", "/metrics")
+            if status == 200 and isinstance(answer, str):
+                return preemptions(answer)
+        return self._preemptions_before
 
     async def _watch_silence(self) -> None:
         """Cut calls of which nothing has come for too long; a paused server may be silent."""
@@ -306,7 +315,7 @@ class OpenAiEngine:
                 status, answer = await self._client.ask("GET", "/metrics")
                 if status == 200 and isinstance(answer, str):
                     self.gauges.append(gauge_row(self._now(), read_gauges(answer)))
-            await asyncio.sleep(self.settings.patience.gauge_seconds)
+            await asyncio.sleep(self.settings.patience.gauge_seconds or 0.0)
 
 
 def _loop_seconds() -> float:

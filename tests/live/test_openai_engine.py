@@ -16,7 +16,7 @@ from small_server import SmallServer, token_at
 
 from rlsim.core.engine import Request
 from rlsim.live.openai_engine import UNKNOWN_TOKEN, OpenAiEngine
-from rlsim.live.protocols import Call, EngineLostError, Made, Weights
+from rlsim.live.protocols import Call, EngineLostError, Made, Record, Weights
 from rlsim.live.servers.client import ServerFaultError
 from rlsim.live.servers.settings import Patience, server_settings
 
@@ -363,17 +363,18 @@ def test_gauges_are_read_at_an_interval_and_a_failed_scrape_leaves_no_row() -> N
     assert [row.at for row in rows] == sorted({row.at for row in rows})
 
 
-def test_close_cuts_what_is_open_and_gives_no_engine_steps() -> None:
+def test_close_cuts_what_is_open_and_tells_what_the_server_counted() -> None:
     async def work(engine: OpenAiEngine) -> Made:
         made = Made()
         task = asyncio.create_task(engine.generate(call(400), made))
         await asyncio.sleep(0.02)
-        assert list(await engine.close()) == []
+        server.metrics = "vllm:num_preemptions_total 9\n"
+        assert await engine.close() == Record(preemptions=5)
         await task
         return made
 
-    made = run(SmallServer(step_seconds=0.002), work)
-    assert made.reason == "abort"
+    server = SmallServer(step_seconds=0.002, metrics="vllm:num_preemptions_total 4\n")
+    assert run(server, work).reason == "abort"
 
 
 def test_a_cancelled_call_disconnects() -> None:

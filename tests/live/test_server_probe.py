@@ -91,7 +91,7 @@ def test_priorities_need_a_declaration_since_any_server_may_ignore_what_it_does_
 
 def test_the_model_is_the_one_named_or_the_first_listed() -> None:
     assert offers_of(SmallServer(), model="other")[0].model == "other"
-    with pytest.raises(ParameterError, match=r"live.model: found 'mine'; allowed: .*small, other"):
+    with pytest.raises(ParameterError, match=r"live.server_model: found 'mine'; allowed: .*small, other"):
         offers_of(SmallServer(), model="mine")
 
 

@@ -68,6 +68,7 @@ def test_what_a_preset_does_is_what_it_was_said_to_need(preset: str) -> None:
         ({"longest_tokens": 8192}, {}, "serves no 8192 tokens"),
         ({"moves_kv": True}, {}, "moves no KV"),
         ({"discipline": True}, {}, "an engine discipline"),
+        ({"keeps_kv": False}, {}, "rollout.kv_while_waiting"),
         ({"replicas": 2}, {}, "1 URLs"),
     ],
 )

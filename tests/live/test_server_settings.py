@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.servers.settings import Patience, server_settings, url_errors
+from rlsim.live.servers.settings import Patience, server_settings, settings_of, url_errors
+from rlsim.scenario.live import Live
 
 HERE = "http://127.0.0.1:8000/v1"
 
@@ -86,20 +87,12 @@ def test_a_key_is_not_sent_in_the_clear_to_another_machine() -> None:
     assert "abc" not in repr(settings)
 
 
-@pytest.mark.parametrize(
-    "patience",
-    [
-        Patience(connect_seconds=0),
-        Patience(answer_seconds=-1),
-        Patience(silence_seconds=0),
-        Patience(abort_seconds=0),
-        Patience(max_connections=0),
-        Patience(gauge_seconds=-1),
-    ],
-)
-def test_times_and_counts_that_no_run_can_have_are_refused(patience: Patience) -> None:
-    with pytest.raises(ParameterError, match="live"):
-        server_settings([HERE], patience=patience)
+def test_the_scenario_says_how_long_to_wait_and_how_many_calls_are_open() -> None:
+    given = {"connect_timeout_seconds": 1.0, "control_timeout_seconds": 2.0, "request_timeout_seconds": 3.0}
+    given |= {"abort_timeout_seconds": 4.0, "max_connections": 5, "gauge_interval_seconds": 6.0}
+    (settings,) = settings_of(Live.model_validate({"servers": [HERE], "server_model": "m", **given}))
+    assert settings.patience == Patience(1.0, 2.0, 3.0, 4.0, 5, 6.0)
+    assert (settings.url, settings.model, settings.api_key) == (HERE, "m", "")
 
 
 def test_an_environment_without_the_extra_is_told_its_name_in_one_line() -> None:

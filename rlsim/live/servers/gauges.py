@@ -18,6 +18,7 @@ NAMES = {
     "kv_use": ("vllm:kv_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio"),
 }
 """What servers call them in Prometheus' text format."""
+PREEMPTIONS = ("vllm:num_preemptions_total", "sglang:num_retractions_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,26 @@ class GaugeRow:
 
 def read_gauges(text: str) -> dict[str, float]:
     """Our gauges in a scrape; ``ValueError`` when it is not Prometheus' text format."""
-    seen: dict[str, list[float]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            seen.setdefault(sample.name, []).append(sample.value)
-    found = {}
+    seen, found = _samples(text), {}
     for gauge, names in NAMES.items():
         values = next((seen[name] for name in names if name in seen), None)
         if values:
             found[gauge] = max(values) if gauge == "kv_use" else sum(values)
     return found
+
+
+def preemptions(text: str) -> int:
+    """How often running calls were put back in line, by vLLM's count or SGLang's; 0 where there is none."""
+    seen = _samples(text)
+    return int(sum(sum(seen.get(name, ())) for name in PREEMPTIONS))
+
+
+def _samples(text: str) -> dict[str, list[float]]:
+    seen: dict[str, list[float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            seen.setdefault(sample.name, []).append(sample.value)
+    return seen
 
 
 def gauge_row(at: Ticks, found: dict[str, float]) -> GaugeRow:

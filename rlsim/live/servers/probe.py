@@ -67,9 +67,9 @@ class _Probe:
         name = self._settings.model or next(iter(listed), "")
         if not name:
             found = f"{self._settings.url} lists none"
-            raise ParameterError("live.model", found, "the name that the server knows the model by")
+            raise ParameterError("live.server_model", found, "the name that the server knows the model by")
         if listed and name not in listed:
-            raise ParameterError("live.model", name, f"a model of {self._settings.url}: {', '.join(listed)}")
+            raise ParameterError("live.server_model", name, f"a model of {self._settings.url}: {', '.join(listed)}")
         return _Model(name, _longest(listed.get(name, {})))
 
     async def _declared(self) -> frozenset[str]:

@@ -35,6 +35,8 @@ class Needs:
     discipline: bool
     sleeps: bool
     """The servers' GPUs are the trainer's too."""
+    keeps_kv: bool = True
+    """KV of earlier turns stays in the prefix cache as long as there is room, and is not moved to the host."""
     longest_tokens: int = 0
     """Of prompt and response; 0 where the scenario sets no limit."""
 
@@ -53,6 +55,7 @@ def needs_of(plan: Plan, policy: Policy, *, task: bool = False, trained: bool = 
         moves_kv=policy.ordering.shares_kv or policy.migration.transfers_kv,
         discipline=any(section.discipline != Discipline() for section in plan.scenario.rollout.sections()),
         sleeps=policy.placement.shared or isinstance(policy.placement, Lends),
+        keeps_kv=plan.scenario.rollout.kv_while_waiting == "keep",
         longest_tokens=plan.scenario.rollout.max_model_len or 0,
     )
 
@@ -73,6 +76,9 @@ def refusals(needs: Needs, offers: Sequence[ServerOffers]) -> list[ParameterErro
     if needs.discipline:
         allowed = "no rule beyond vLLM's own: a server behind an API cannot take one"
         errors.append(ParameterError("rollout.discipline", "an engine discipline", allowed))
+    if not needs.keeps_kv:
+        allowed = "keep: a server holds the KV of earlier turns in its prefix cache as long as there is room"
+        errors.append(ParameterError("rollout.kv_while_waiting", "drop or offload", allowed))
     for index, one in enumerate(offers):
         errors.extend(_of_server(f"live.servers[{index}]", needs, one))
     return errors

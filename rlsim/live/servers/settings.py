@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
 from rlsim.core.errors import ParameterError
+from rlsim.scenario.live import Live
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds, and how many calls are open at once."""
+    """How long to wait, in seconds, and how many calls are open at once; the scenario checks that they are positive."""
 
     connect_seconds: float = 10.0
     answer_seconds: float = 120.0
@@ -27,8 +28,8 @@ class Patience:
     """For an aborted call to end; after that its connection is cut."""
     max_connections: int = 4096
     """Generate calls open at once on one server; more wait here, unseen by the server."""
-    gauge_seconds: float = 0.0
-    """Interval of reading the server's gauges; 0 for not at all."""
+    gauge_seconds: float | None = None
+    """Interval of reading the server's gauges; None for not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def server_settings(
     model: str = "",
     api_key_env: str = "",
     allow_remote: bool = False,
-    patience: Patience | None = None,
+    patience: Patience = Patience(),
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[ServerSettings, ...]:
     """One a URL, in order; ``ParameterError`` for the first fault in section ``live``.
@@ -67,9 +68,7 @@ def server_settings(
     if key:
         for error in _open_line_errors(urls):
             raise error
-    waits = patience or Patience()
-    _check_patience(waits)
-    return tuple(ServerSettings(url.rstrip("/"), model, waits, key) for url in urls)
+    return tuple(ServerSettings(url.rstrip("/"), model, patience, key) for url in urls)
 
 
 def url_errors(urls: Sequence[str], allow_remote: bool) -> Iterator[ParameterError]:
@@ -137,11 +136,16 @@ def _open_line_errors(urls: Sequence[str]) -> Iterator[ParameterError]:
             yield ParameterError(f"live.servers[{index}]", url, "https, as an API key is sent to another machine")
 
 
-def _check_patience(patience: Patience) -> None:
-    for name in ("connect_seconds", "answer_seconds", "silence_seconds", "abort_seconds"):
-        if getattr(patience, name) <= 0:
-            raise ParameterError(f"live.{name}", getattr(patience, name), "a number of seconds, above 0")
-    if patience.max_connections < 1:
-        raise ParameterError("live.max_connections", patience.max_connections, "a whole number, at least 1")
-    if patience.gauge_seconds < 0:
-        raise ParameterError("live.gauge_seconds", patience.gauge_seconds, "a number of seconds, at least 0")
+def settings_of(live: Live) -> tuple[ServerSettings, ...]:
+    """As section ``live`` of a scenario gives them."""
+    patience = Patience(
+        live.connect_timeout_seconds,
+        live.control_timeout_seconds,
+        live.request_timeout_seconds,
+        live.abort_timeout_seconds,
+        live.max_connections,
+        live.gauge_interval_seconds,
+    )
+    return server_settings(
+        live.servers, live.server_model or "", live.api_key_env or "", live.allow_remote, patience, os.environ
+    )

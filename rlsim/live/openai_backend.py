@@ -1,0 +1,111 @@
+"""Live execution on servers that run already, by URL: their engines are real, all else takes its modelled time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlsim.build import Plan
+from rlsim.core.commands import CallTool
+from rlsim.core.errors import ParameterError
+from rlsim.core.streams import stream_key
+from rlsim.core.ticks import to_seconds
+from rlsim.live.clock import Clock
+from rlsim.live.crew import Crew
+from rlsim.live.fake_crew import pace_of, paced_rewards, paced_tools
+from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.live.paced import PacedTrainer
+from rlsim.live.protocols import Tools
+from rlsim.live.servers.offers import ServerOffers
+from rlsim.live.servers.probe import probe_all
+from rlsim.live.servers.refusals import needs_of, refusals
+from rlsim.live.servers.settings import ServerSettings, settings_of
+from rlsim.live.texts import Texts, random_ids
+from rlsim.world.calls import Calls
+from rlsim.world.world import World
+
+VOCABULARY = 256
+"""Token ids of prompts are below it: any model knows so many."""
+
+
+class OpenAi:
+    """OpenAI-compatible servers, one a replica."""
+
+    virtual, emulated = False, True
+    label = "real servers; EMULATED are trainer, tools and rewards, which only take the time that the costs give them"
+
+    def __init__(self) -> None:
+        self._settings: tuple[ServerSettings, ...] = ()
+        self._offers: tuple[ServerOffers, ...] = ()
+        self._engines: list[OpenAiEngine] = []
+
+    def refusals(self, plan: Plan) -> list[ParameterError]:
+        """What the servers lack for this plan, by their own answers to a few calls of some tokens."""
+        live = plan.scenario.live
+        if live.trainer != "paced":
+            return [ParameterError("live.trainer", live.trainer, "paced: servers are not given trained weights yet")]
+        if live.task is not None:
+            return [ParameterError("live.task", live.task.name, "none with --live openai: lengths are the workload's")]
+        try:
+            self._settings = settings_of(live)
+            self._offers = asyncio.run(probe_all(self._settings))
+        except ParameterError as error:
+            return [error]
+        return refusals(needs_of(plan, plan.policy(plan.shape)), self._offers)
+
+    def prompt_tokens(self, plan: Plan) -> Callable[[int], int] | None:
+        """By the workload's law."""
+        return None
+
+    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+        """The servers, random prompts, and all else paced."""
+        books: list[Calls] = []
+
+        def calls(version: Callable[[int], int]) -> Calls:
+            books.append(Calls(world, version))
+            return books[0]
+
+        pairs = zip(self._settings, self._offers, strict=True)
+        self._engines = [OpenAiEngine(settings, lambda: clock.now, offers) for settings, offers in pairs]
+        workload = world.workload
+
+        def prompt(number: int) -> Sequence[int]:
+            return random_ids(stream_key(workload.seed, "text", number)[0], workload.prompt_tokens(number), VOCABULARY)
+
+        return Crew(
+            self._engines,
+            PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
+            calls,
+            _Spoken(paced_tools(world, clock, lambda sample: books[0]), workload.seed),
+            paced_rewards(world, clock, lambda sample: books[0]),
+            texts=Texts(prompt),
+            pace=pace_of(world),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What the servers offer, and their gauges (seconds, running, waiting, share of KV in use)."""
+        return {
+            "servers": [dict(one.rows()) for one in self._offers],
+            "gauges": {
+                engine.settings.url: [
+                    [to_seconds(row.at), row.running, row.waiting, row.kv_use] for row in engine.gauges
+                ]
+                for engine in self._engines
+                if engine.gauges
+            },
+        }
+
+
+class _Spoken:
+    """Tools whose answers are token ids that any model knows."""
+
+    def __init__(self, tools: Tools, seed: int) -> None:
+        self._tools, self._seed = tools, seed
+
+    async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
+        """As long as the tool's answer."""
+        told = await self._tools.call(command, turn)
+        key = stream_key(self._seed, "tool text", command.draw, command.recycle, command.member, command.turn)[0]
+        return random_ids(key, len(told), VOCABULARY)
