@@ -67,8 +67,8 @@ class OpenAi:
             books.append(Calls(world, version))
             return books[0]
 
-        pairs = zip(self._settings, self._offers, strict=True)
-        self._engines = [OpenAiEngine(settings, lambda: clock.now, offers) for settings, offers in pairs]
+        pairs = enumerate(zip(self._settings, self._offers, strict=True))
+        self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
         workload = world.workload
 
         def prompt(number: int) -> Sequence[int]:
@@ -87,6 +87,7 @@ class OpenAi:
     def facts(self) -> dict[str, Any]:
         """What the servers offer, and their gauges (seconds, running, waiting, share of KV in use)."""
         return {
+            "engine_activity": "calls under way as the client sees them: servers tell no engine steps",
             "servers": [dict(one.rows()) for one in self._offers],
             "gauges": {
                 engine.settings.url: [

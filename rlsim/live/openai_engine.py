@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlsim.core.errors import RlsimError
+from rlsim.live.busy import Busy
 from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
 from rlsim.live.servers.client import Client, ServerFaultError
 from rlsim.live.servers.dialects import PATHS, Order, Piece, body, piece, text_prompt
@@ -43,13 +44,15 @@ class _Open:
 
 
 class OpenAiEngine:
-    """One server as an ``Engine``; ``offers`` if it has been probed already."""
+    """One server as an ``Engine``; ``offers`` if it has been probed already, ``replica`` for its own record."""
 
-    def __init__(self, settings: ServerSettings, now: Now, offers: ServerOffers | None = None) -> None:
+    def __init__(
+        self, settings: ServerSettings, now: Now, offers: ServerOffers | None = None, replica: int = 0
+    ) -> None:
         self.settings, self.offers = settings, offers
         self.gauges: list[GaugeRow] = []
         """The server's gauges every ``gauge_seconds``, where it has some."""
-        self._now, self._client = now, Client(settings)
+        self._now, self._client, self._busy = now, Client(settings), Busy(replica)
         self._open: dict[int, _Open] = {}
         self._version = self._preemptions_before = 0
         self._seats = asyncio.Semaphore(settings.patience.max_connections)
@@ -86,6 +89,7 @@ class OpenAiEngine:
         opened = _Open(made, self._version, f"rlsim-{call.sample}-{uuid.uuid4().hex[:12]}", _loop_seconds())
         opened.reading = asyncio.ensure_future(self._read(call, opened))
         self._open[call.sample] = opened
+        self._note()
         try:
             await opened.reading
         except asyncio.CancelledError:
@@ -93,6 +97,12 @@ class OpenAiEngine:
         finally:
             opened.ended.set()
             del self._open[call.sample]
+            self._note()
+
+    def _note(self) -> None:
+        """How many calls are under way from now on; none while the server is paused."""
+        frozen = self._has.pause and not self._going.is_set()
+        self._busy.change(self._now(), 0 if frozen else len(self._open))
 
     def _cut(self, opened: _Open) -> None:
         """Tell why reading was cancelled; by nobody here: pass it on."""
@@ -221,6 +231,7 @@ class OpenAiEngine:
         self._going.clear()
         if self._has.pause:
             await self._client.must("POST", "/pause", params={"mode": "keep", "clear_cache": "false"})
+            self._note()
 
     async def resume(self) -> None:
         """Go on."""
@@ -229,6 +240,7 @@ class OpenAiEngine:
         for one in self._open.values():
             one.heard_at = _loop_seconds()
         self._going.set()
+        self._note()
 
     async def load(self, weights: Weights, reset: bool) -> int:
         """Bring weights in where there are some, tell the version, and say which the server then claims to serve.
@@ -275,7 +287,10 @@ class OpenAiEngine:
         await self._client.must("POST", "/wake_up")
 
     async def close(self) -> Record:
-        """Cut what is open; a server tells no engine steps, and how often it preempted only where it keeps count."""
+        """Cut what is open. A server tells no engine steps: the record has when how many calls were under way here.
+
+        How often it preempted is known only where it keeps count.
+        """
         for minder in self._minders:
             minder.cancel()
         readings = [one.reading for one in self._open.values() if one.reading is not None]
@@ -284,9 +299,9 @@ class OpenAiEngine:
         for reading in readings:
             reading.cancel()
         await asyncio.gather(*self._minders, *readings, return_exceptions=True)
-        preemptions = await self._preemptions()
+        counted = await self._preemptions()
         await self._client.close()
-        return Record(preemptions=preemptions - self._preemptions_before)
+        return Record(self._busy.rows, preemptions=counted - self._preemptions_before)
 
     async def _preemptions(self) -> int:
         """Since the server started, by its own count; 0 where it keeps none or is gone."""

@@ -16,7 +16,7 @@ from small_server import SmallServer, token_at
 
 from rlsim.core.engine import Request
 from rlsim.live.openai_engine import UNKNOWN_TOKEN, OpenAiEngine
-from rlsim.live.protocols import Call, EngineLostError, Made, Record, Weights
+from rlsim.live.protocols import Call, EngineLostError, Made, Weights
 from rlsim.live.servers.client import ServerFaultError
 from rlsim.live.servers.settings import Patience, server_settings
 
@@ -63,7 +63,7 @@ def test_a_call_makes_the_tokens_that_the_server_streamed_however_they_are_cut_u
     assert made.log_probs == [-token / 8 for token in made.tokens]
     assert made.segments == ((0, 10),)
     assert made.reason == "length"
-    assert made.first_token_at == 1
+    assert made.first_token_at == 2, "the clock ticks when it is looked at: as the call begins, and now"
 
 
 def test_the_server_is_told_the_context_the_length_and_the_rank() -> None:
@@ -369,7 +369,9 @@ def test_close_cuts_what_is_open_and_tells_what_the_server_counted() -> None:
         task = asyncio.create_task(engine.generate(call(400), made))
         await asyncio.sleep(0.02)
         server.metrics = "vllm:num_preemptions_total 9\n"
-        assert await engine.close() == Record(preemptions=5)
+        record = await engine.close()
+        assert record.preemptions == 5
+        assert [(row.decodes, row.steps) for row in record.windows] == [(1, 0)]
         await task
         return made
 
