@@ -38,7 +38,7 @@ class _Open:
     heard_at: float
     """On the loop's clock: the last byte, or the end of the last pause."""
     reading: asyncio.Task[None] | None = None
-    cut: Literal["", "abort", "silence"] = ""
+    cut: Literal["", "abort", "silence", "close"] = ""
     """Why its connection is being cut."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -106,9 +106,10 @@ class OpenAiEngine:
 
     def _cut(self, opened: _Open) -> None:
         """Tell why reading was cancelled; by nobody here: pass it on."""
-        if opened.cut == "abort":
+        if opened.cut in ("abort", "close"):
             opened.made.reason = "abort"
-            self._check_versions(opened)
+            if opened.cut == "abort":
+                self._check_versions(opened)
         elif opened.cut == "silence":
             waited = self.settings.patience.silence_seconds
             raise self._client.lost(f"nothing came for {waited:g} s of a call (live.request_timeout_seconds)")
@@ -209,13 +210,20 @@ class OpenAiEngine:
         calls = [self._open[sample] for sample in samples if sample in self._open]
         if calls and not self._has.counts:
             raise ServerFaultError(f"{self.settings.url}: calls are cut, and it does not count tokens while they run")
+        await self._abort_by_id(calls)
+        await self._disconnect(calls, "abort")
+
+    async def _abort_by_id(self, calls: Sequence[_Open]) -> None:
         if calls and self._has.abort:
             names = [name for one in calls for name in _server_names(one.name)]
             await self._client.must("POST", abort_path(self._has.dialect), {"request_ids": names})
             await self._await_ends(calls)
+
+    async def _disconnect(self, calls: Sequence[_Open], why: Literal["abort", "close"]) -> None:
+        """Cut the connections of those that have not ended."""
         for one in calls:
             if not one.ended.is_set() and one.reading is not None:
-                one.cut = "abort"
+                one.cut = why
                 one.reading.cancel()
         for one in calls:
             await one.ended.wait()
@@ -293,12 +301,12 @@ class OpenAiEngine:
         """
         for minder in self._minders:
             minder.cancel()
-        readings = [one.reading for one in self._open.values() if one.reading is not None]
-        for one in self._open.values():
-            one.cut = "abort"
-        for reading in readings:
-            reading.cancel()
-        await asyncio.gather(*self._minders, *readings, return_exceptions=True)
+        await asyncio.gather(*self._minders, return_exceptions=True)
+        calls = list(self._open.values())
+        if self.offers is not None:
+            with suppress(RlsimError):
+                await self._abort_by_id(calls)
+        await self._disconnect(calls, "close")
         counted = await self._preemptions()
         await self._client.close()
         return Record(self._busy.rows, preemptions=counted - self._preemptions_before)

@@ -379,6 +379,40 @@ def test_close_cuts_what_is_open_and_tells_what_the_server_counted() -> None:
     assert run(server, work).reason == "abort"
 
 
+def test_close_amid_an_update_ends_calls_even_where_the_server_does_not() -> None:
+    async def work(engine: OpenAiEngine) -> Made:
+        server.hang_after = 4
+        made = Made()
+        task = asyncio.create_task(engine.generate(call(400), made))
+        while len(made.tokens) < 4:
+            await asyncio.sleep(0.001)
+        await engine.load(Weights(1, None), reset=False)
+        await engine.close()
+        await task
+        return made
+
+    server = SmallServer(scale_out=True)
+    made = run(server, work, Patience(abort_seconds=0.1))
+    assert (len(made.tokens), made.reason) == (4, "abort")
+
+
+def test_a_call_cut_after_an_update_without_the_servers_word_on_versions_is_a_fault() -> None:
+    async def work(engine: OpenAiEngine) -> Made:
+        server.hang_after = 4
+        made = Made()
+        task = asyncio.create_task(engine.generate(call(400), made))
+        while len(made.tokens) < 4:
+            await asyncio.sleep(0.001)
+        await engine.load(Weights(1, None), reset=False)
+        await engine.abort([1])
+        with pytest.raises(ServerFaultError, match="which tokens each version made"):
+            await task
+        return made
+
+    server = SmallServer(scale_out=True)
+    run(server, work, Patience(abort_seconds=0.1))
+
+
 def test_a_cancelled_call_disconnects() -> None:
     async def work(engine: OpenAiEngine) -> Made:
         task = asyncio.create_task(engine.generate(call(400), Made()))
