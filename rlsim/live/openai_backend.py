@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rlsim.build import Plan
-from rlsim.core.commands import CallTool
 from rlsim.core.errors import ParameterError
-from rlsim.core.streams import stream_key
 from rlsim.core.ticks import to_seconds
 from rlsim.live.clock import Clock
-from rlsim.live.crew import Crew
+from rlsim.live.crew import Crew, Limits
 from rlsim.live.fake_crew import pace_of, paced_rewards, paced_tools
 from rlsim.live.openai_engine import OpenAiEngine
-from rlsim.live.paced import PacedTrainer
-from rlsim.live.protocols import Tools
+from rlsim.live.paced import PacedTrainer, SpokenTools
 from rlsim.live.servers.offers import ServerOffers
 from rlsim.live.servers.probe import probe_all
 from rlsim.live.servers.refusals import needs_of, refusals
 from rlsim.live.servers.settings import ServerSettings, settings_of
-from rlsim.live.texts import Texts, random_ids
+from rlsim.live.texts import Texts, random_prompts
+from rlsim.workload.workload import Workload
 from rlsim.world.calls import Calls
 from rlsim.world.world import World
 
@@ -45,7 +43,11 @@ class OpenAi:
         """What the servers lack for this plan, by their own answers to a few calls of some tokens."""
         live = plan.scenario.live
         if live.trainer != "paced":
-            return [ParameterError("live.trainer", live.trainer, "paced: servers are not given trained weights yet")]
+            return [
+                ParameterError(
+                    "live.trainer", live.trainer, "paced with --live openai: servers are given no trained weights"
+                )
+            ]
         if live.task is not None:
             return [ParameterError("live.task", live.task.name, "none with --live openai: lengths are the workload's")]
         try:
@@ -55,33 +57,30 @@ class OpenAi:
             return [error]
         return refusals(needs_of(plan, plan.policy(plan.shape)), self._offers)
 
-    def prompt_tokens(self, plan: Plan) -> Callable[[int], int] | None:
-        """By the workload's law."""
-        return None
+    def workload(self, plan: Plan, replication: int) -> Workload:
+        """The scenario's."""
+        return plan.workload_of(replication)
 
     def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
         """The servers, random prompts, and all else paced."""
         books: list[Calls] = []
 
-        def calls(version: Callable[[int], int]) -> Calls:
-            books.append(Calls(world, version))
+        def calls(version_of: Callable[[int], int]) -> Calls:
+            books.append(Calls(world, version_of))
             return books[0]
 
         pairs = enumerate(zip(self._settings, self._offers, strict=True))
         self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
-        workload = world.workload
-
-        def prompt(number: int) -> Sequence[int]:
-            return random_ids(stream_key(workload.seed, "text", number)[0], workload.prompt_tokens(number), VOCABULARY)
-
+        live, seed = plan.scenario.live, world.workload.seed
         return Crew(
             self._engines,
             PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
             calls,
-            _Spoken(paced_tools(world, clock, lambda sample: books[0]), workload.seed),
+            SpokenTools(paced_tools(world, clock, lambda sample: books[0]), seed, VOCABULARY),
             paced_rewards(world, clock, lambda sample: books[0]),
-            texts=Texts(prompt),
+            texts=Texts(random_prompts(world.workload, VOCABULARY)),
             pace=pace_of(world),
+            limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),
         )
 
     def facts(self) -> dict[str, Any]:
@@ -97,16 +96,3 @@ class OpenAi:
                 if engine.gauges
             },
         }
-
-
-class _Spoken:
-    """Tools whose answers are token ids that any model knows."""
-
-    def __init__(self, tools: Tools, seed: int) -> None:
-        self._tools, self._seed = tools, seed
-
-    async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
-        """As long as the tool's answer."""
-        told = await self._tools.call(command, turn)
-        key = stream_key(self._seed, "tool text", command.draw, command.recycle, command.member, command.turn)[0]
-        return random_ids(key, len(told), VOCABULARY)

@@ -184,7 +184,11 @@ class _Probe:
         context = [3 + (7 * place * place + place) % 61 for place in range(context_tokens)]
         prompt = context if offers.prompt is None else text_prompt(offers.prompt, context)
         order = Order(
-            prompt, tokens, ignore_eos=True, priority=int(fields == {"priority"}), name=f"rlsim-{uuid.uuid4().hex}"
+            prompt,
+            tokens,
+            ignore_eos=True,
+            priority=int(fields == {"priority"}),
+            name=f"rlsim-probe-{uuid.uuid4().hex}",
         )
         async with aclosing(
             self._client.stream(PATHS[offers.dialect], body(offers.dialect, offers.model, order, fields))
