@@ -235,7 +235,10 @@ class Fleet:
 
     def _chore(self, work: Awaitable[None]) -> None:
         async def done() -> None:
-            await work
+            try:
+                await work
+            except RlsimError as fault:
+                self._caller.refused(fault)
 
         task = asyncio.create_task(done())
         self._chores.add(task)

@@ -379,6 +379,16 @@ def test_close_cuts_what_is_open_and_tells_what_the_server_counted() -> None:
     assert run(server, work).reason == "abort"
 
 
+def test_a_closed_engine_is_lost_to_whoever_still_asks() -> None:
+    async def work(engine: OpenAiEngine) -> Made:
+        await engine.close()
+        with pytest.raises(EngineLostError, match="closed by this run"):
+            await engine.load(Weights(1, None), reset=False)
+        return Made()
+
+    run(SmallServer(), work)
+
+
 def test_close_amid_an_update_ends_calls_even_where_the_server_does_not() -> None:
     async def work(engine: OpenAiEngine) -> Made:
         server.hang_after = 4

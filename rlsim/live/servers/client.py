@@ -18,6 +18,8 @@ try:
 except ImportError as error:
     raise missing(error) from error
 
+GONE = (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError, RuntimeError)
+"""What aiohttp raises when a connection cannot be had, breaks or carries nonsense, and when it is closed beneath it."""
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
 _SHOWN = 300
@@ -33,12 +35,15 @@ class Client:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _opened(self) -> aiohttp.ClientSession:
         """The session, made inside the running loop; one connection a call, and a few for everything else.
 
         None is used twice: a server that closes an idle one just then would look as if it were gone.
         """
+        if self._closed:
+            raise self.lost("closed by this run")
         if self._session is None:
             settings = self._settings
             headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
@@ -52,10 +57,10 @@ class Client:
         return self._session
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, once and for all."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
-            self._session = None
 
     async def ask(
         self, method: str, path: str, body: object = None, params: Mapping[str, str] | None = None
@@ -63,11 +68,11 @@ class Client:
         """(status, answer) below the server's root: parsed if it is JSON, else its text."""
         total = aiohttp.ClientTimeout(total=self._settings.patience.answer_seconds)
         try:
-            async with self._open().request(
+            async with self._opened().request(
                 method, self._settings.root + path, json=body, params=params, timeout=total, allow_redirects=False
             ) as answer:
                 return answer.status, _parsed(await _text(answer))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except GONE as error:
             raise self.lost(error) from error
 
     async def must(self, method: str, path: str, body: object = None, params: Mapping[str, str] | None = None) -> Any:
@@ -81,7 +86,7 @@ class Client:
         """Chunks of a server-sent-events answer as they come, to its end or ``[DONE]``."""
         url = self._settings.root + path
         try:
-            async with self._open().post(url, json=body, allow_redirects=False) as answer:
+            async with self._opened().post(url, json=body, allow_redirects=False) as answer:
                 if answer.status != 200:
                     raise self.refused(path, answer.status, _parsed(await _text(answer)))
                 async for line in answer.content:
@@ -90,7 +95,7 @@ class Client:
                         return
                     if data:
                         yield _chunk(data)
-        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
+        except GONE as error:
             raise self.lost(error) from error
 
     def refused(self, path: str, status: int, answer: object) -> RlsimError:
