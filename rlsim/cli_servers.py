@@ -27,4 +27,4 @@ def servers(
         sys.stdout.write(json.dumps([dict(one.rows()) for one in found], indent=1) + "\n")
         return
     for one in found:
-        sys.stdout.write("".join(f"{what:<20}{told}\n" for what, told in one.rows()) + "\n")
+        sys.stdout.write("".join(f"{what:<23}{told}\n" for what, told in one.rows()) + "\n")

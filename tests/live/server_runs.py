@@ -84,5 +84,5 @@ def plan_on(urls: list[str], preset: str, model: str = "", **parameters: Any) ->
     live |= {"server_model": model} if model else {}
     changes = {"rollout__max_num_seqs": 4, "rollout__gpus": len(urls), "rollout__max_model_len": 256, "live": live}
     changes |= {"workload__response_tokens": {"law": "uniform", "low_tokens": 20, "high_tokens": 150}}
-    changes |= {"trainer": {"gpus": len(urls), "mfu": 0.4, "fixed_seconds_per_step": 0.2}}
+    changes |= {"trainer": {"gpus": len(urls), "mfu": 0.4, "fixed_seconds_per_step": 0.02}}
     return plan(scenario({"preset": preset, **parameters}, **changes))

@@ -95,7 +95,7 @@ Lack = tuple[str, str, str]
 
 def _lengths(needs: Needs, offers: ServerOffers) -> Iterator[Lack]:
     if needs.exact_lengths and not offers.exact_lengths:
-        yield "", "does not make a given number of tokens", "a server that honours ignore_eos, or a task (live.task)"
+        yield "", "does not make a given number of tokens", "a server that honours ignore_eos"
     if needs.longest_tokens and 0 < offers.max_model_len < needs.longest_tokens:
         allowed = f"at most {offers.max_model_len}, the server's own limit"
         yield "rollout.max_model_len", f"serves no {needs.longest_tokens} tokens", allowed
