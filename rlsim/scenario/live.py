@@ -25,7 +25,7 @@ class LiveTask(Section):
 
 
 class Loss(Section):
-    """How the trainer learns from a batch (GRPO: arXiv 2402.03300; truncated correction: arXiv 2508.17445)."""
+    """How the trainer learns from a batch (GRPO: arXiv 2402.03300; decoupled loss: arXiv 2505.24298)."""
 
     learning_rate: Positive = Field(default=1e-3, description="Of AdamW")
     clip_low: Positive = Field(default=0.2, description="Ratios below 1 - clip_low gain nothing more")
