@@ -169,7 +169,7 @@ def test_periodic_asynchrony_is_a_line_of_two_stages_and_nears_twice_the_speed_o
 def test_no_run_of_periodic_asynchrony_is_more_than_twice_as_fast(
     seed: int, sigma: float, seats: int, mfu: float, micro: int
 ) -> None:
-    """On policy, so the same generation and the same training: overlapped they last at least as long as the longer one."""
+    """On policy, so the same generation and the same training: overlapped they last no less than the longer one."""
     changes = {
         "seed": seed,
         "rollout.max_num_seqs": seats,
