@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rlsim.core.errors import ParameterError
@@ -63,22 +63,24 @@ class _Split:
 
     def _split(self, view: View) -> None:
         """For the groups that are open when the first call of a batch is placed."""
-        self._tail = {number: tail for number, tail in self._tail.items() if number in view.open}
+        known, self._tail = self._tail, {}
         parts: tuple[list[tuple[int, float]], list[tuple[int, float]]] = ([], [])
-        for group in view.open.values():
-            parts[self._is_tail(view, group)].extend(
-                (member.context_tokens, self._predictor(view, member))
-                for member in group.members
-                if member.state != "ended"
-            )
-        bulk, tail = (work_of(part) for part in parts)
-        self._tail_replicas = tail_replicas(bulk, tail, self._replicas, self._spec.empty_step_tokens)
+        for number, group in view.open.items():
+            expected = [(mate, self._predictor(view, mate)) for mate in group.members]
+            tail = known[number] if number in known else self._is_long(tokens for _, tokens in expected)
+            self._tail[number] = tail
+            parts[tail].extend((mate.context_tokens, tokens) for mate, tokens in expected if mate.state != "ended")
+        bulk, tail_work = (work_of(part) for part in parts)
+        self._tail_replicas = tail_replicas(bulk, tail_work, self._replicas, self._spec.empty_step_tokens)
 
     def _is_tail(self, view: View, group: Group) -> bool:
+        """As judged when its batch was split; of a group that came later, when its first member is placed."""
         if group.group not in self._tail:
-            longest = max(self._predictor(view, mate) for mate in group.members)
-            self._tail[group.group] = longest >= self._spec.tail_tokens
+            self._tail[group.group] = self._is_long(self._predictor(view, mate) for mate in group.members)
         return self._tail[group.group]
+
+    def _is_long(self, expected: Iterable[float]) -> bool:
+        return max(expected) >= self._spec.tail_tokens
 
 
 @dataclass(frozen=True, slots=True)
