@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import Group, Sample, Shape, View
@@ -47,6 +48,8 @@ def tail_replicas(bulk: Work, tail: Work, replicas: int, empty_step_tokens: floa
 
 
 class _Split:
+    oracle: ClassVar[bool] = True
+
     def __init__(self, spec: TailSplit, predictor: Predictor, replicas: int) -> None:
         self._spec, self._predictor, self._replicas = spec, predictor, replicas
         self._batch, self._tail_replicas = -1, 0
