@@ -26,7 +26,8 @@ from rlsim.core.ticks import to_seconds
 from rlsim.costs.steplaw import StepLaw
 from rlsim.live.notes import EngineFiles, StepNote, read_steps
 from rlsim.live.protocols import Call, EngineLostError, Made, Weights
-from rlsim.live.tiny_model import KV_BYTES_PER_TOKEN, VOCABULARY, tiny_config, write_tiny_model
+from rlsim.live.tasks import vocabulary
+from rlsim.live.tiny_model import KV_BYTES_PER_TOKEN, VOCABULARY, write_tiny_model
 from rlsim.live.vllm_engine import VllmEngine
 from rlsim.live.vllm_setup import EngineSetup, paced_setup
 from rlsim.scenario.schema import Scenario
@@ -312,8 +313,10 @@ def test_a_killed_engine_is_noticed_and_its_calls_keep_their_tokens(host: Host, 
         assert made.segments == ((0, len(made.tokens)),)
         assert len(made.log_probs) == len(made.tokens)
         assert made.reason == ""
-    rows = host.run(lost.close())
-    assert sum(row.steps for row in rows) == lost.report().steps > 20
+    record = host.run(lost.close())
+    rows, told = record.windows, lost.report()
+    assert sum(row.steps for row in rows) == told.steps > 20
+    assert record.sampled_tokens == told.sampled_tokens
     assert all(row.replica == 1 for row in rows)
     assert all(earlier.end <= later.start for earlier, later in pairwise(rows))
 
@@ -407,7 +410,7 @@ def test_a_paced_engine_ends_a_step_on_time_or_says_that_it_was_late(paced: Vllm
 
 
 EOS = 7
-ENDS = {EOS, tiny_config(MAX_MODEL_LEN)["eos_token_id"]}
+ENDS = {EOS, vocabulary.EOS}
 """The token that the engine is told of, and the one that the model names itself."""
 
 
