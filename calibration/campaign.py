@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -20,17 +20,20 @@ from calibration.design import Design, choose
 from calibration.robustfit import (
     RobustFit,
     effects,
-    families,
     fit_visits,
     information,
     law_intervals,
-    predicted_seconds,
+    richest,
 )
 from calibration.samplestore import SampleStore
+from calibration.stepfit import predicted_seconds
 from calibration.steps import Point, TimedStep
-from calibration.visits import Visit, never_calm, split, summarise
+from calibration.visits import Visit, best_reference, is_calm, never_calm, split, summarise, worth_of
 from rlsim.core.errors import RlsimError
 from rlsim.costs.provenance import Provenance
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VISIT_SECONDS = 0.25
 """Steps of a visit take about this long, if that is not too few or too many of them."""
@@ -114,10 +117,12 @@ class Campaign:
         while self.left_seconds > 0:
             number = self.store.next_number
             if number >= 2 * FEWEST_ROUNDS and self._is_tight():
+                self.report(f"tight: ends after {self.used_seconds:.0f} s of {self.budget_seconds:.0f} s")
                 return True
             points = self._points(number)
             for pass_number in (number, number + 1):
                 self._pass(pass_number, points)
+        self.report(f"the budget of {self.budget_seconds:.0f} s is used before every interval is tight")
         return False
 
     def _points(self, number: int) -> list[Point]:
@@ -159,7 +164,7 @@ class Campaign:
         known = [visit.seconds for visit in self.store.visits if visit.point == point]
         if not known:
             return FEWEST_STEPS if point.chunks else MOST_STEPS // 2
-        return int(np.clip(VISIT_SECONDS / min(known), FEWEST_STEPS, MOST_STEPS))
+        return int(_steps(np.array([min(known)]))[0])
 
     def fitted(self) -> list[Visit]:
         """Visits that a fit may use: even passes, less the points that are only checks."""
@@ -186,23 +191,35 @@ class Campaign:
         name, unsettled = max(widest, key=lambda key: widest[key]), len(self._unsettled())
         self.report(
             f"after pass {self.store.next_number}: widest interval ±{widest[name]:.1%} of a step ({name}), "
-            f"{unsettled} points never undisturbed"
+            f"wanted ±{self.tolerance:.1%}; {unsettled} points never undisturbed"
         )
         return widest[name] <= self.tolerance and not unsettled
 
     def _wanted(self) -> list[Point]:
         """Candidates worth the time of half a grid."""
         fit, candidates = self.fit(), self.design.candidates
-        samples = [point.sample(1.0) for point in candidates]
-        knots = families(samples)[-1]
-        rows = information(samples, fit.law, knots)
-        index = {point: number for number, point in enumerate(candidates)}
-        seen = rows[[index[visit.point] for visit in self.fitted() if visit.point in index]]
-        seconds = [VISIT_OVERHEAD_SECONDS + self._visit_seconds(fit, point) for point in candidates]
-        grid = sum(seconds[index[point]] for point in self.design.initial)
-        chosen = choose(candidates, rows, seen.T @ seen, seconds, grid / 2)
+        samples = [point.sample(1.0) for point in self.design.domain]
+        domain = information(samples, fit.law, richest(samples))
+        predicted = np.array([predicted_seconds(fit.law, sample) for sample in samples[: len(candidates)]])
+        steps = _steps(predicted)
+        rows = domain[: len(candidates)] * np.sqrt(worth_of(steps))[:, None]
+        known = self._known(dict(zip(candidates, domain, strict=False)))
+        seconds = dict(zip(candidates, (VISIT_OVERHEAD_SECONDS + predicted * steps).tolist(), strict=True))
+        grid = sum(seconds[point] for point in self.design.initial)
+        chosen = choose(candidates, rows, domain, known, list(seconds.values()), grid / 2)
         return chosen or list(self.design.initial)
 
-    def _visit_seconds(self, fit: RobustFit, point: Point) -> float:
-        step = predicted_seconds(fit.law, point.sample(1.0))
-        return step * float(np.clip(VISIT_SECONDS / max(step, 1e-9), FEWEST_STEPS, MOST_STEPS))
+    def _known(self, rows: Mapping[Point, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The information of the fitted visits; what was disturbed tells nothing."""
+        best = best_reference(self.store.visits)
+        calm = [visit for visit in self.fitted() if visit.point in rows and is_calm(visit, best)]
+        size = len(next(iter(rows.values())))
+        seen = np.array([np.sqrt(visit.worth) * rows[visit.point] for visit in calm]).reshape(-1, size)
+        found: NDArray[np.float64] = seen.T @ seen
+        return found
+
+
+def _steps(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of a visit to a point whose steps take so long."""
+    steps: NDArray[np.float64] = np.clip(VISIT_SECONDS / np.maximum(seconds, 1e-9), FEWEST_STEPS, MOST_STEPS)
+    return steps

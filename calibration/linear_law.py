@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlsim.costs.evidence import HoldOutError
+from calibration.relative_fit import redrawn, solve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-HUBER = 1.345
-"""Residuals beyond this many robust standard deviations count linearly (95 % efficiency on normal noise)."""
 DRAWS = 200
 LEVEL = 0.95
 
@@ -62,54 +60,27 @@ def contention(table: NDArray[np.float64]) -> float:
 
 
 def fitted(
-    design: NDArray[np.float64], seconds: NDArray[np.float64], least: NDArray[np.float64] | None = None
+    design: NDArray[np.float64],
+    seconds: NDArray[np.float64],
+    least: NDArray[np.float64] | None = None,
+    below: float = 0.0,
 ) -> LinearFit:
-    """Unknowns that are at least ``least`` (zero), with relative Huber loss; intervals by a residual bootstrap.
+    """Unknowns that are at least ``least`` (zero), and their intervals: a residual bootstrap, and ``below``.
 
-    ``design`` is by point and unknown; ``seconds`` are above zero. Resampled residuals are widened by the degrees of
-    freedom, so that an unknown that few points determine has a wide interval.
+    ``design`` is by point and unknown; ``seconds`` are above zero. All of them may be too long by up to the share
+    ``below``, which no scatter of points can show: the lower ends are lower by it.
     """
-    floor = np.zeros(design.shape[1]) if least is None else least
-    values = _solved(design, seconds, floor)
-    expected = design @ values
-    spare = max(1, len(seconds) - int((values > floor).sum()))
-    residuals = (seconds / expected - 1.0) * np.sqrt(len(seconds) / spare)
-    draw = np.random.default_rng(0)
-    again = [
-        _solved(design, expected * np.maximum(0.05, 1.0 + draw.choice(residuals, len(seconds))), floor)
-        for _ in range(DRAWS)
-    ]
+    values = solve(design, seconds, least=least)
+    unknowns = int((values > (0.0 if least is None else least)).sum())
+    again = [solve(design, drawn, least=least) for drawn in redrawn(design @ values, seconds, unknowns, DRAWS)]
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return LinearFit(values, np.minimum(low, values), np.maximum(high, values))
+    return LinearFit(values, np.minimum(low, values) * (1.0 - below), np.maximum(high, values))
 
 
-def hold_out(predicted: NDArray[np.float64], measured: NDArray[np.float64], names: Sequence[object]) -> HoldOutError:
-    """Errors of predictions of points that were not fitted."""
-    errors = np.abs(predicted / measured - 1.0)
-    worst = int(errors.argmax())
-    return HoldOutError(
-        median=round(float(np.median(errors)), 5),
-        p95=round(float(np.quantile(errors, 0.95)), 5),
-        worst=round(float(errors[worst]), 5),
-        where=str(names[worst]),
-        points=len(errors),
-    )
+def added(table: NDArray[np.float64]) -> float:
+    """By how much all times may be too long together, as others on a machine only ever add: a share.
 
-
-def _solved(
-    design: NDArray[np.float64], seconds: NDArray[np.float64], floor: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Iterated non-negative least squares on relative errors, large ones weighed down."""
-    from scipy.optimize import nnls
-
-    relative = design / seconds[:, None]
-    scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
-    target, weight = 1.0 - relative @ floor, np.ones(len(seconds))
-    for _ in range(8):
-        root = np.sqrt(weight)
-        above, _ = nnls(relative / scale * root[:, None], target * root)
-        error = np.abs(relative @ (above / scale) - target)
-        spread = max(float(np.median(error)) / 0.6745, 1e-9)
-        weight = np.minimum(1.0, HUBER * spread / np.maximum(error, 1e-12))
-    solution: NDArray[np.float64] = floor + above / scale
-    return solution
+    An estimate: how far the quickest quarter of a point's samples is above the quickest, in the median over the
+    points, and once more what repeats of a point differ by (the noise floor).
+    """
+    return float(np.median(quickest(table) / table.min(axis=0) - 1.0)) + noise_floor(table)

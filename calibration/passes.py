@@ -7,18 +7,17 @@ calibration goes on where it stopped.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlsim.core.errors import ParameterError
+from calibration.samplestore import LineFile, objects
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,34 +34,20 @@ class Budget:
     clock: Callable[[], float] = time.monotonic
 
 
-@dataclass(slots=True)
 class Journal:
-    """Raw samples as JSON lines: a header that says of what, then (pass, point, seconds)."""
+    """Raw samples (pass, point, seconds), kept in a :class:`LineFile`.
 
-    file: Path
-    header: Mapping[str, Any]
-    samples: list[tuple[int, int, float]] = field(default_factory=list)
+    Raises ``ParameterError`` when the samples in ``file`` are of another set-up.
+    """
 
-    @classmethod
-    def opened(cls, file: Path, header: Mapping[str, Any]) -> Journal:
-        """A new journal, or the one in ``file`` with what it holds so far.
-
-        Raises ``ParameterError`` at ``out`` when the samples in ``file`` are of another set-up.
-        """
-        journal = cls(file, json.loads(json.dumps(header)))
-        found = list(_lines(file))
-        if not found:
-            file.write_text(json.dumps(header) + "\n", encoding="utf-8")
-        elif found[0] != journal.header:
-            raise ParameterError("out", f"{file}: samples of {found[0]}", f"samples of {dict(header)}, or no such file")
-        journal.samples = [(int(number), int(point), float(seconds)) for number, point, seconds in found[1:]]
-        return journal
+    def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
+        self._lines = LineFile(file, header)
+        self.samples = [(int(line["pass"]), int(line["point"]), float(line["seconds"])) for line in self._lines.lines]
 
     def add(self, number: int, point: int, seconds: float) -> None:
         """Keep a sample, on disk too."""
         self.samples.append((number, point, seconds))
-        with self.file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps([number, point, seconds]) + "\n")
+        self._lines.add({"pass": number, "point": point, "seconds": seconds})
 
     def table(self, points: int) -> NDArray[np.float64]:
         """Seconds by pass and point; NaN where there is none yet."""
@@ -75,7 +60,7 @@ class Journal:
 
 def stored_header(file: Path) -> dict[str, Any] | None:
     """The header of a journal that is there already."""
-    found = next(iter(_lines(file)), None)
+    found = objects(file)[0].get("header") if file.exists() and file.stat().st_size else None
     return found if isinstance(found, dict) else None
 
 
@@ -133,17 +118,3 @@ def _one_pass(number: int, points: int, time_point: Callable[[int], float], jour
     for point in order:
         if point not in made:
             journal.add(number, point, time_point(point))
-
-
-def _lines(file: Path) -> list[Any]:
-    """The JSON lines of a file; a last one cut short by an interruption is left out, and overwritten."""
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
-        file.write_text("".join(lines), encoding="utf-8")
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise ParameterError("out", f"{file}: {error}", "JSON lines") from error

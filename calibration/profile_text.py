@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from calibration.verdict import LEVELS, verdict
+from calibration.verdict import LEVELS, Verdict, verdict
 from rlsim.costs.evidence import Evidence, Sampled
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
@@ -26,9 +26,11 @@ def listing(profiles: Iterable[Profile]) -> str:
     rows = [HEADER, *(_row(profile) for profile in given)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    levels = [verdict(profile).level for profile in given]
+    found = [verdict(profile) for profile in given]
+    levels = [one.level for one in found]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in LEVELS)
-    return "\n".join([*lines, "", f"{len(given)} profiles: {counts}.", READING, ""])
+    missed = f" {sum(bool(one.misses) for one in found)} miss a bar of the tables."
+    return "\n".join([*lines, "", f"{len(given)} profiles: {counts}.{missed}", READING, ""])
 
 
 def listing_json(profiles: Iterable[Profile]) -> str:
@@ -50,7 +52,11 @@ def _row(profile: Profile) -> tuple[str, ...]:
     evidence = next(iter(profile.evidences.values()), None)
     kind = evidence.provenance.kind if evidence else "-"
     engine = f"{profile.engine} {profile.engine_version}"
-    return (profile.name, engine, kind, *(_figures(profile, name) for name in STEP_KINDS), verdict(profile).level)
+    return (profile.name, engine, kind, *(_figures(profile, name) for name in STEP_KINDS), _short(verdict(profile)))
+
+
+def _short(found: Verdict) -> str:
+    return f"{found.level}, misses {found.misses}" if found.misses else found.level
 
 
 def _figures(profile: Profile, kind: str) -> str:

@@ -1,9 +1,10 @@
 """A step law from repeated, disturbed visits: robust, non-negative, as simple as the points allow, with intervals.
 
-Each point gives one time, a low quantile of its visits (:mod:`calibration.visits`). The law is fitted to the points by
-non-negative least squares on relative errors, reweighted so that points which no visit found undisturbed lose their
-pull (Cauchy weights: Holland and Welsch 1977). Dense and sequence terms cannot decrease. Of three families of
-bends the simplest is taken whose cross-validated error is not worse than the best one's by a twentieth.
+Each point gives one time, the median of its undisturbed visits (:mod:`calibration.visits`), which counts by how many
+they are. The law is fitted to the points by non-negative least squares on relative errors, reweighted so that points
+which no visit found undisturbed lose their pull (:mod:`calibration.relative_fit`). Dense and sequence terms cannot
+decrease. Of four families of bends the simplest is taken whose cross-validated error is not worse than the best one's
+by a twentieth.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, regressors
+from calibration.relative_fit import redrawn, solve
+from calibration.stepfit import Knots, StepSample, hats, knots_within, law_of, predicted_seconds, regressors, rounded
 from calibration.visits import Visit, best_by_point, best_reference
 from rlsim.core.errors import ParameterError
 from rlsim.costs.provenance import Provenance
@@ -24,14 +26,9 @@ from rlsim.costs.steplaw import StepLaw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CAUCHY = 2.385
-"""Scaled residual at which a weight is a half: 95 % efficient under normal noise."""
-LEAST_SCALE = 0.002
-"""Relative; below it residuals are rounding, not noise."""
-ITERATIONS = 12
-OUTLIER = 6.0
-"""Times the median residual, four standard deviations of normal noise: what is farther out is a disturbed point, which
-the fit does not follow, and counts as so far out in the intervals."""
+ENOUGH_WORTH = 8.0
+"""Sixteen visits of a dozen steps, after which more of the same point say little: what is left is the law's misfit and
+the host's own state."""
 FOLDS = 5
 LEVEL = 0.95
 SIMPLER = 1.05
@@ -46,6 +43,8 @@ class RobustFit:
     knots: Knots
     samples: tuple[StepSample, ...]
     """One a point."""
+    worth: tuple[float, ...]
+    """Of each sample, in visits."""
 
     @property
     def unknowns(self) -> int:
@@ -58,12 +57,16 @@ def families(samples: Sequence[StepSample]) -> tuple[Knots, ...]:
     """From straight lines to bends in every term, within the range of the samples."""
     tokens = max(sample.decodes + sample.prefill_tokens for sample in samples)
     sequences = max(sample.decodes + sample.chunks for sample in samples)
-    by_four = tuple(4**n for n in range(9) if 4**n < tokens)
     straight = Knots(_to(1, tokens), _to(1, sequences), (1,), (1,), {})
-    bent = Knots((*by_four, tokens) if tokens > 1 else (1,), _to(1, sequences), (1,), (1,), {})
-    seats = tuple(4**n for n in range(7) if 4**n < sequences)
-    curved = Knots(bent.tokens, (*seats, sequences) if sequences > 1 else (1,), (1, 8, 64, 512), (1, 64, 256), {})
-    return tuple(knots_within(family, samples) for family in (straight, bent, curved))
+    bent, fine = (replace(straight, tokens=_by(factor, tokens)) for factor in (4, 2))
+    curved = replace(bent, sequences=_by(4, sequences), decodes=(1, 8, 64, 512), prefill_tokens=(1, 64, 256))
+    return tuple(knots_within(family, samples) for family in (straight, bent, fine, curved))
+
+
+def richest(samples: Sequence[StepSample]) -> Knots:
+    """Every bend that a family has: what the points must be able to tell."""
+    *_, fine, curved = families(samples)
+    return replace(curved, tokens=fine.tokens)
 
 
 def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
@@ -71,11 +74,23 @@ def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
 
     Raises ``ParameterError`` when there are fewer points than a straight law has unknowns.
     """
-    samples = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
-    if len(samples) < 5:
-        raise ParameterError("samples", len(samples), "at least five different points (a larger --budget)")
-    knots = _family(samples)
-    return RobustFit(law_of(_solve(samples, knots), knots, provenance), knots, samples)
+    found = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
+    if len(found) < 5:
+        raise ParameterError("samples", len(found), "at least five different points (a larger --budget)")
+    samples, worth = tuple(one.sample for one in found), tuple(one.worth for one in found)
+    trust = trust_of(worth)
+    knots = _family(samples, trust)
+    solution = solve(regressors(samples, knots), _seconds(samples), trust)
+    return RobustFit(law_of(solution, knots, provenance), knots, samples, worth)
+
+
+def trust_of(worth: Sequence[float]) -> NDArray[np.float64]:
+    """By point, the weight of its relative residual before any is seen: one over its standard error, up to a factor.
+
+    The visits' noise averages out, the misfit of the law and the state of the host do not.
+    """
+    trust: NDArray[np.float64] = 1.0 / np.sqrt(1.0 / np.array(worth) + 1.0 / ENOUGH_WORTH)
+    return trust
 
 
 def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawIntervals:
@@ -90,26 +105,17 @@ def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawInterva
     for name in COEFFICIENTS:
         values = np.array([np.atleast_1d(getattr(law, name)) for law in drawn])
         central = np.atleast_1d(getattr(fit.law, name))
-        low[name] = _digits(np.minimum(np.quantile(values, tail, axis=0), central))
-        high[name] = _digits(np.maximum(np.quantile(values, 1 - tail, axis=0), central))
+        low[name] = tuple(rounded(np.minimum(np.quantile(values, tail, axis=0), central)))
+        high[name] = tuple(rounded(np.maximum(np.quantile(values, 1 - tail, axis=0), central)))
     return LawIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
 
 
 def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepLaw]:
     """Laws of as many resamples, with the bends of ``fit``."""
-    generator = np.random.default_rng(seed)
+    rows, trust = regressors(fit.samples, fit.knots), trust_of(fit.worth)
     predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
-    residuals = np.array([sample.seconds for sample in fit.samples]) / predicted - 1.0
-    freedom = max(len(residuals) - fit.unknowns, 1)
-    residuals = (residuals - np.median(residuals)) * np.sqrt(len(residuals) / freedom)
-    reach = OUTLIER * max(float(np.median(np.abs(residuals))), LEAST_SCALE)
-    residuals = np.clip(residuals, -min(reach, 0.9), reach)
-    return [_redrawn(fit, predicted * (1.0 + generator.choice(residuals, len(residuals)))) for _ in range(times)]
-
-
-def _redrawn(fit: RobustFit, seconds: NDArray[np.float64]) -> StepLaw:
-    samples = [replace(sample, seconds=value) for sample, value in zip(fit.samples, seconds.tolist(), strict=True)]
-    return law_of(_solve(samples, fit.knots), fit.knots, fit.law.provenance)
+    drawn = redrawn(predicted, _seconds(fit.samples), fit.unknowns, times, trust, seed)
+    return [law_of(solve(rows, seconds, trust), fit.knots, fit.law.provenance) for seconds in drawn]
 
 
 def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample]) -> dict[str, float]:
@@ -126,11 +132,6 @@ def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample])
     return found
 
 
-def predicted_seconds(law: StepLaw, sample: StepSample) -> float:
-    """The law's time of a step."""
-    return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
-
-
 def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> NDArray[np.float64]:
     """Regressors of relative errors, one row a sample: what a visit there says of each unknown."""
     predicted = np.array([predicted_seconds(law, sample) for sample in samples])
@@ -140,47 +141,34 @@ def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> ND
     return scaled
 
 
-def _solve(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float64]:
-    from scipy.optimize import nnls
-
-    rows = regressors(samples, knots) / np.array([sample.seconds for sample in samples])[:, None]
-    scale = np.maximum(rows.max(axis=0), 1e-30)
-    weight, solution = np.ones(len(samples)), np.zeros(rows.shape[1])
-    for _ in range(ITERATIONS):
-        before = solution
-        solution, _ = nnls(rows / scale * weight[:, None], weight, maxiter=20_000)
-        residuals = rows / scale @ solution - 1.0
-        width = max(1.4826 * float(np.median(np.abs(residuals))), LEAST_SCALE)
-        weight = 1.0 / np.sqrt(1.0 + (residuals / (CAUCHY * width)) ** 2)
-        if np.allclose(before, solution, rtol=1e-6, atol=0):
-            break
-    found: NDArray[np.float64] = solution / scale
-    return found
+def _seconds(samples: Sequence[StepSample]) -> NDArray[np.float64]:
+    return np.array([sample.seconds for sample in samples])
 
 
-def _family(samples: Sequence[StepSample]) -> Knots:
+def _family(samples: Sequence[StepSample], trust: NDArray[np.float64]) -> Knots:
     found = families(samples)
-    errors = [_cross_validated(samples, knots) for knots in found]
+    errors = [_cross_validated(samples, knots, trust) for knots in found]
     good_enough = SIMPLER * min(errors)
     return next(knots for knots, error in zip(found, errors, strict=True) if error <= good_enough)
 
 
-def _cross_validated(samples: Sequence[StepSample], knots: Knots) -> float:
+def _cross_validated(samples: Sequence[StepSample], knots: Knots, trust: NDArray[np.float64]) -> float:
     """Mean absolute relative error on points left out, a tenth of them, the worst, aside."""
     errors: list[float] = []
+    rows, seconds = regressors(samples, knots), _seconds(samples)
     for kept, left in _folds(samples):
-        law = law_of(_solve(kept, knots), knots, Provenance("fitted", "fold"))
-        errors += [abs(predicted_seconds(law, sample) / sample.seconds - 1.0) for sample in left]
+        solution = solve(rows[kept], seconds[kept], trust[kept])
+        errors += np.abs(rows[left] @ solution / seconds[left] - 1.0).tolist()
     return float(np.mean(sorted(errors)[: max(1, len(errors) * 9 // 10)]))
 
 
-def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[StepSample], list[StepSample]]]:
-    """Every fifth point in order of its size left out, so that every fold has small and large ones."""
-    ordered = sorted(samples, key=lambda sample: (sample.kind, sample.seconds))
+def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[int], list[int]]]:
+    """Every fifth point in order of its size left out, so that every fold has small and large ones; by number."""
+    ordered = sorted(range(len(samples)), key=lambda number: (samples[number].kind, samples[number].seconds))
     folds = min(FOLDS, len(ordered))
     for fold in range(folds):
         left = ordered[fold::folds]
-        yield [sample for index, sample in enumerate(ordered) if index % folds != fold], left
+        yield [number for index, number in enumerate(ordered) if index % folds != fold], left
 
 
 def _by_coefficient(law: StepLaw, domain: Sequence[StepSample]) -> dict[str, NDArray[np.float64]]:
@@ -203,5 +191,6 @@ def _to(first: int, last: int) -> tuple[int, ...]:
     return (first, last) if last > first else (first,)
 
 
-def _digits(values: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(f"{value:.6g}") for value in values)
+def _by(factor: int, last: int) -> tuple[int, ...]:
+    """Powers of ``factor`` below ``last``, and ``last``."""
+    return (*(factor**n for n in range(20) if factor**n < last), last) if last > 1 else (1,)

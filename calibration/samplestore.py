@@ -19,8 +19,8 @@ def beside(profile: Path) -> Path:
     return profile.with_name(profile.name + ".samples.jsonl")
 
 
-class SampleStore:
-    """A JSON-lines file: a header that says of what the samples are, then visits and other records.
+class LineFile:
+    """JSON objects, a line each, under a header that says of what they are.
 
     A line is one write, so a crash loses at most the last one; a torn last line is dropped. Raises
     ``ParameterError`` when the file is of something else: samples of two set-ups are never fitted together.
@@ -28,14 +28,73 @@ class SampleStore:
 
     def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
         self.file = file
+        self.lines: list[dict[str, Any]] = []
+        """What was there when it was opened, without the header."""
+        if file.exists():
+            whole = objects(file)
+            self._check_header(whole[0].get("header") if whole else None, json.loads(json.dumps(header)))
+            self.lines = whole[1:]
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.add({"header": header})
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Append it, at once."""
+        data = (json.dumps(line) + "\n").encode()
+        handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, data)
+        finally:
+            os.close(handle)
+
+    def _check_header(self, found: Any, header: Mapping[str, Any]) -> None:
+        if not isinstance(found, dict):
+            raise ParameterError("--out", str(self.file), "raw samples that begin with a header, or no such file")
+        differs = [
+            f"{key} {found.get(key)!r} is not {header.get(key)!r}"
+            for key in sorted(found.keys() | header.keys())
+            if found.get(key) != header.get(key)
+        ]
+        if differs:
+            found_there = f"{self.file}: {'; '.join(differs)}"
+            raise ParameterError("--out", found_there, "samples of the same set-up, another --out, or no such file")
+
+
+def objects(file: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file; a torn last one is cut off, on disk too."""
+    if file.stat().st_size > LIMIT_BYTES:
+        raise ParameterError("--out", str(file), f"at most {LIMIT_BYTES} bytes of raw samples")
+    whole, _, torn = file.read_bytes().rpartition(b"\n")
+    if torn:
+        os.truncate(file, len(whole) + 1 if whole else 0)
+    return [_object(file, number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+
+
+def _object(file: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        tree = json.loads(line)
+    except ValueError as error:
+        raise ParameterError("--out", f"{file}:{number}", "a JSON object a line") from error
+    if not isinstance(tree, dict):
+        raise ParameterError("--out", f"{file}:{number}", "a JSON object a line")
+    return tree
+
+
+class SampleStore:
+    """Visits and other records of an engine's calibration, kept in a :class:`LineFile`."""
+
+    def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
         self.visits: list[Visit] = []
         self.records: list[dict[str, Any]] = []
         """Everything that is no visit, each with the key ``record``."""
-        if file.exists():
-            self._read(json.loads(json.dumps(header)))
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            self._write({"header": header})
+        self._lines = LineFile(file, header)
+        for number, line in enumerate(self._lines.lines, start=2):
+            self._take(number, line)
+
+    @property
+    def file(self) -> Path:
+        """Where they are."""
+        return self._lines.file
 
     @property
     def used_seconds(self) -> float:
@@ -51,35 +110,16 @@ class SampleStore:
     def add_visit(self, visit: Visit) -> None:
         """Keep a visit."""
         self.visits.append(visit)
-        self._write(visit.as_dict())
+        self._lines.add(visit.as_dict())
 
     def add_record(self, name: str, /, **values: Any) -> None:
         """Keep something else that was measured."""
         self.records.append({"record": name, **values})
-        self._write(self.records[-1])
+        self._lines.add(self.records[-1])
 
     def recorded(self, name: str) -> list[dict[str, Any]]:
         """Records of a name."""
         return [record for record in self.records if record["record"] == name]
-
-    def _write(self, line: Mapping[str, Any]) -> None:
-        data = (json.dumps(line) + "\n").encode()
-        handle = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(handle, data)
-        finally:
-            os.close(handle)
-
-    def _read(self, header: Mapping[str, Any]) -> None:
-        if self.file.stat().st_size > LIMIT_BYTES:
-            raise ParameterError("--out", str(self.file), f"at most {LIMIT_BYTES} bytes of raw samples")
-        whole, _, torn = self.file.read_bytes().rpartition(b"\n")
-        if torn:
-            os.truncate(self.file, len(whole) + 1 if whole else 0)
-        lines = [self._object(number, line) for number, line in enumerate(whole.splitlines(), start=1)]
-        self._check_header(lines[0].get("header") if lines else None, header)
-        for number, line in enumerate(lines[1:], start=2):
-            self._take(number, line)
 
     def _take(self, number: int, line: dict[str, Any]) -> None:
         try:
@@ -89,24 +129,3 @@ class SampleStore:
                 self.visits.append(Visit.from_dict(line))
         except (KeyError, TypeError) as error:
             raise ParameterError("--out", f"{self.file}:{number}", "a visit or a record") from error
-
-    def _check_header(self, found: Any, header: Mapping[str, Any]) -> None:
-        if not isinstance(found, dict):
-            raise ParameterError("--out", str(self.file), "raw samples that begin with a header, or no such file")
-        differs = [
-            f"{key} {found.get(key)!r} is not {header.get(key)!r}"
-            for key in sorted(found.keys() | header.keys())
-            if found.get(key) != header.get(key)
-        ]
-        if differs:
-            found_there = f"{self.file}: {'; '.join(differs)}"
-            raise ParameterError("--out", found_there, "samples of the same set-up, another --out, or no such file")
-
-    def _object(self, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            tree = json.loads(line)
-        except ValueError as error:
-            raise ParameterError("--out", f"{self.file}:{number}", "a JSON object a line") from error
-        if not isinstance(tree, dict):
-            raise ParameterError("--out", f"{self.file}:{number}", "a JSON object a line")
-        return tree

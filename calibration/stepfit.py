@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.relative_fit import hold_out
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError
 from rlsim.costs.provenance import Provenance
@@ -76,15 +77,8 @@ def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: K
 
 def hold_out_error(law: StepLaw, samples: Sequence[StepSample]) -> HoldOutError:
     """Errors of the law on ``samples``, which must not be those it was fitted to."""
-    errors = np.array([abs(predicted_seconds(law, sample) / sample.seconds - 1.0) for sample in samples])
-    worst = int(errors.argmax())
-    return HoldOutError(
-        median=round(float(np.median(errors)), 5),
-        p95=round(float(np.quantile(errors, 0.95)), 5),
-        worst=round(float(errors[worst]), 5),
-        where=str(samples[worst]),
-        points=len(samples),
-    )
+    predicted = np.array([predicted_seconds(law, sample) for sample in samples])
+    return hold_out(predicted, np.array([sample.seconds for sample in samples]), samples)
 
 
 def hold_out_by_kind(law: StepLaw, samples: Sequence[StepSample]) -> dict[str, HoldOutError]:
@@ -147,18 +141,18 @@ def law_of(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) 
     dense, sequence, kv, prefill, pair = np.split(solution, ends)
     return StepLaw(
         tokens=knots.tokens,
-        dense_seconds=tuple(_rounded(np.cumsum(dense))),
+        dense_seconds=tuple(rounded(np.cumsum(dense))),
         sequences=knots.sequences,
-        sequence_seconds=(0.0, *_rounded(np.cumsum(sequence))),
+        sequence_seconds=(0.0, *rounded(np.cumsum(sequence))),
         decodes=knots.decodes,
-        kv_seconds_per_token=tuple(_rounded(kv)),
-        pair_seconds=_rounded(pair)[0],
+        kv_seconds_per_token=tuple(rounded(kv)),
+        pair_seconds=rounded(pair)[0],
         prefill_tokens=knots.prefill_tokens,
-        prefill_seconds=tuple(_rounded(np.cumsum(prefill))),
+        prefill_seconds=tuple(rounded(np.cumsum(prefill))),
         provenance=provenance,
     )
 
 
-def _rounded(values: NDArray[np.float64]) -> list[float]:
+def rounded(values: NDArray[np.float64]) -> list[float]:
     """Six digits: far finer than the fit, and short in the file."""
     return [float(f"{value:.6g}") for value in values]

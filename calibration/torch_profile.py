@@ -12,7 +12,7 @@ import numpy as np
 
 from calibration import hardware
 from calibration.extras import require
-from calibration.linear_law import contention
+from calibration.linear_law import added, contention
 from calibration.passes import Budget, Journal, Progress, stored_header, timed_passes
 from calibration.profile_file import Subject, journal_file, kept_beside, merged
 from calibration.torch_trainer import Recipe, recipe_for
@@ -144,7 +144,7 @@ def _timed(
     most = request.most_tokens or stored.get("most_tokens") or _largest(group, request.budget.seconds)
     points = design(int(most), group.trainer.longest)
     header = {**asdict(subject), "ranks": recipe.ranks, "most_tokens": most}
-    journal = Journal.opened(file, header)
+    journal = Journal(file, header)
     for point in points.points:
         group.run(point)
     peak_bytes = float(group.trainer.peak_bytes())
@@ -215,7 +215,8 @@ def _method(recipe: Recipe, table: NDArray[np.float64]) -> dict[str, str]:
     sharded = f", FSDP over {recipe.ranks} ranks" if recipe.ranks > 1 else ""
     return {
         "all": f"{len(table)} passes over all points; a point's time is the mean of its quickest quarter; the median "
-        f"sample took {contention(table):.2f} of that; even passes fitted, odd passes of other shapes held out",
+        f"sample took {contention(table):.2f} of that; even passes fitted, odd passes of other shapes held out; 95 % "
+        f"intervals: residual bootstrap, on the quicker side wider by {added(table):.1%} for noise that only adds",
         "logprob": f"bf16 forward without gradients and log-probabilities of one micro-batch{sharded}",
         "train": f"bf16 forward and backward of one micro-batch{sharded}",
         "update": "gradient clipping, AdamW on fp32 master weights and moments, copy to bf16",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from calibration.linear_law import LinearFit, fitted, halves, hold_out, noise_floor
+from calibration.linear_law import LinearFit, added, fitted, halves, noise_floor
+from calibration.relative_fit import hold_out
 from calibration.trainer_points import Design, TrainerPoint, Work
 from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
@@ -54,7 +55,7 @@ def fit_trainer(
     if len(table) < 2 or not (table > 0).all():
         raise ParameterError("samples", f"{len(table)} passes", "at least two whole passes of times above zero")
     even, odd = halves(table)
-    fit = fit_points(design.fitted, even[: len(design.fitted)], architecture, peak_flops)
+    fit = fit_points(design.fitted, even[: len(design.fitted)], architecture, peak_flops, added(table))
     expected = predicted(fit, design.held_out, architecture)
     found = odd[len(design.fitted) :]
     return TrainerFit(
@@ -68,11 +69,15 @@ def fit_trainer(
 
 
 def fit_points(
-    points: Sequence[TrainerPoint], seconds: NDArray[np.float64], architecture: Architecture, peak_flops: float
+    points: Sequence[TrainerPoint],
+    seconds: NDArray[np.float64],
+    architecture: Architecture,
+    peak_flops: float,
+    below: float = 0.0,
 ) -> LinearFit:
-    """The unknowns from one time a point."""
+    """The unknowns from one time a point; all times may be too long by the share ``below``."""
     least = np.array([1.0 / peak_flops] * RATES + [0.0] * (len(UNKNOWNS) - RATES))
-    return fitted(_design(points, architecture), seconds, least)
+    return fitted(_design(points, architecture), seconds, least, below)
 
 
 def predicted(fit: LinearFit, points: Sequence[TrainerPoint], architecture: Architecture) -> NDArray[np.float64]:

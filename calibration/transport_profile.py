@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration import hardware
-from calibration.linear_law import LinearFit, contention, fitted, halves, hold_out, noise_floor
+from calibration.linear_law import LinearFit, added, contention, fitted, halves, noise_floor
 from calibration.passes import Budget, Journal, timed_passes
 from calibration.profile_file import Subject, journal_file, kept_beside, merged
+from calibration.relative_fit import hold_out
 from calibration.weight_paths import PATHS, Parcel, open_path, transport_name
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Sampled
@@ -108,7 +109,7 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
 def fit_path(sent: Parcels, table: NDArray[np.float64]) -> tuple[LinearFit, HoldOutError]:
     """Fixed seconds, seconds a byte and seconds a tensor from even passes; errors on held-out parcels in odd ones."""
     even, odd = halves(table)
-    fit = fitted(_design(sent.fitted), even[: len(sent.fitted)], np.array([0.0, 1.0 / FASTEST, 0.0]))
+    fit = fitted(_design(sent.fitted), even[: len(sent.fitted)], np.array([0.0, 1.0 / FASTEST, 0.0]), added(table))
     expected = _design(sent.held_out) @ fit.values
     return fit, hold_out(expected, odd[len(sent.fitted) :], sent.held_out)
 
@@ -132,7 +133,7 @@ def _measured(
 ) -> TransportPath:
     sent, folder = parcels(request.most_bytes), request.folder or request.out.resolve().parent
     file = journal_file(request.out, path)
-    journal = Journal.opened(file, {"path": path, "device": device, "bytes": request.most_bytes, "folder": str(folder)})
+    journal = Journal(file, {"path": path, "device": device, "bytes": request.most_bytes, "folder": str(folder)})
     with open_path(path, request.most_bytes, folder, device) as send:
         for parcel in sent.all:
             send(parcel)

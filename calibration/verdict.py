@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from rlsim.costs import catalogue
 from rlsim.costs.evidence import Evidence, HoldOutError
 from rlsim.costs.profile import Profile
 
@@ -18,6 +20,15 @@ USABLE = (0.10, 0.30)
 FEWEST_POINTS = 10
 """Held-out points of a kind below which a good figure may be luck."""
 
+TABLE_BARS = {
+    ("dense", "decode"): (0.02, 0.06),
+    ("dense", "prefill"): (0.03, 0.10),
+    ("experts", "decode"): (0.025, 0.10),
+    ("experts", "prefill"): (0.04, 0.18),
+}
+"""Median and 95th percentile of the hold-out error that the catalogue of silicon tables as a whole keeps, by the
+model's family and the kind of step: a single profile beyond them is not called good."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -25,9 +36,12 @@ class Verdict:
 
     level: Level
     reason: str
+    misses: str = ""
+    """The figures that are beyond :data:`TABLE_BARS`, with their bars; empty where there are none."""
 
     def __str__(self) -> str:
-        return f"{self.level}: {self.reason}"
+        missed = f"; misses the bar of the tables: {self.misses}" if self.misses else ""
+        return f"{self.level}: {self.reason}{missed}"
 
 
 def verdict(profile: Profile) -> Verdict:
@@ -43,11 +57,26 @@ def verdict(profile: Profile) -> Verdict:
     if not found:
         return Verdict("poor", "it has no section that was fitted")
     worst = max(found, key=lambda each: LEVELS.index(each.level))
+    if misses := ", ".join(_misses(profile)):
+        level = max(worst.level, "usable", key=LEVELS.index)
+        return Verdict(level, worst.reason if worst.level != "good" else "good but for single figures", misses)
     if worst.level == "good":
         return Verdict(
             "good", f"every kind within {GOOD[0]:.0%} (median) and {GOOD[1]:.0%} (p95) of what it has not seen"
         )
     return worst
+
+
+def _misses(profile: Profile) -> Iterator[str]:
+    step = profile.step
+    if step is None or step.evidence.provenance.kind != "silicon-table" or profile.model not in catalogue.model_names():
+        return
+    family = "dense" if catalogue.model(profile.model).experts is None else "experts"
+    for kind, error in step.evidence.hold_out_by_kind.items():
+        bars = TABLE_BARS.get((family, kind), (1.0, 1.0))
+        for name, value, bar in zip(("median", "p95"), (error.median, error.p95), bars, strict=True):
+            if value > bar:
+                yield f"{kind} {name} {value:.2%} > {100 * bar:g}%"
 
 
 def _of_kind(kind: str, error: HoldOutError, evidence: Evidence) -> Verdict:

@@ -21,6 +21,9 @@ CALM_CPU_SHARE = 0.95
 CALM_REFERENCE = 1.15
 """A visit during which the reference work took longer than this times its best was slowed by the host."""
 
+JITTERY_STEPS = 12
+"""Steps whose jitter, in their median, is as large as what the host's state differs by from visit to visit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:
@@ -46,6 +49,11 @@ class Visit:
         """As a sample to fit or to judge by."""
         return replace(self.point.sample(self.seconds), kv_tokens=self.kv_tokens)
 
+    @property
+    def worth(self) -> float:
+        """One for very many steps, whose jitter averages out; what the host is like during a visit does not."""
+        return float(worth_of(self.calm_steps or self.steps))
+
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         at = self.point
@@ -59,6 +67,11 @@ class Visit:
 
 
 _PLAIN = ("number", "seconds", "kv_tokens", "steps", "calm_steps", "reference_seconds", "used_seconds")
+
+
+def worth_of(steps: Any) -> Any:
+    """What a visit of so many steps is worth."""
+    return steps / (steps + JITTERY_STEPS)
 
 
 def summarise(
@@ -84,8 +97,17 @@ def best_reference(visits: Sequence[Visit]) -> float:
     return min(visit.reference_seconds for visit in visits)
 
 
-def best_by_point(visits: Sequence[Visit], reference_seconds: float) -> dict[Point, StepSample]:
-    """The lower quartile of the visits to each point, of the calm ones where there are any.
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A point's time on the undisturbed machine."""
+
+    sample: StepSample
+    worth: float
+    """Visits that it is of, each as far as its steps are many (:attr:`Visit.worth`)."""
+
+
+def best_by_point(visits: Sequence[Visit], reference_seconds: float) -> dict[Point, Typical]:
+    """The median of the undisturbed visits to each point; their lower quartile where none was.
 
     ``reference_seconds`` is the reference work on the undisturbed host.
     """
@@ -100,11 +122,15 @@ def is_calm(visit: Visit, reference_seconds: float) -> bool:
     return visit.calm_steps > 0 and visit.reference_seconds <= CALM_REFERENCE * reference_seconds
 
 
-def _typical(found: list[Visit], reference_seconds: float) -> StepSample:
-    kept = [visit for visit in found if is_calm(visit, reference_seconds)] or found
-    seconds = float(np.quantile([visit.seconds for visit in kept], QUANTILE))
+def _typical(found: list[Visit], reference_seconds: float) -> Typical:
+    """Of the calm visits those near the lower quartile: what no watch has noticed is slow all the same."""
+    calm = [visit for visit in found if is_calm(visit, reference_seconds)]
+    kept = calm or found
+    quartile = float(np.quantile([visit.seconds for visit in kept], QUANTILE))
+    kept = [visit for visit in kept if visit.seconds <= CALM_REFERENCE * quartile]
+    seconds = float(np.median([visit.seconds for visit in kept])) if calm else quartile
     kv_tokens = int(np.median([visit.kv_tokens for visit in kept]))
-    return replace(kept[0].sample, seconds=seconds, kv_tokens=kv_tokens)
+    return Typical(replace(kept[0].sample, seconds=seconds, kv_tokens=kv_tokens), sum(v.worth for v in kept))
 
 
 def never_calm(visits: Sequence[Visit], patience: int) -> list[Point]:
@@ -125,7 +151,7 @@ def noise_floor(visits: Sequence[Visit]) -> dict[str, float]:
         return {}
     apart: dict[str, list[float]] = {}
     for point in sorted(halves[0].keys() & halves[1].keys()):
-        ratio = halves[0][point].seconds / halves[1][point].seconds
+        ratio = halves[0][point].sample.seconds / halves[1][point].sample.seconds
         apart.setdefault(point.kind, []).append(abs(ratio - 1.0))
     return {kind: round(float(np.median(values)), 5) for kind, values in apart.items()}
 

@@ -46,7 +46,7 @@ METHOD = {
     "mixed": "chunks beside settled decodes; never fitted",
 }
 SHARED = (
-    "engine's step log (schedule to update), median of undisturbed steps a visit, low quantile of visits a point; "
+    "engine's step log (schedule to update), median of undisturbed steps a visit, of undisturbed visits a point; "
     "even passes fitted, odd ones held out"
 )
 
@@ -154,9 +154,8 @@ def _measure(
     engine = VllmEngine(setup)
     try:
         store.add_record("engine", **engine.facts())
-        if not store.recorded("time"):
-            report("engine times")
-            _times(engine, folder, store)
+        report("engine times")
+        _times(engine, folder, store)
         campaign = _campaign(request, store, engine, engine.facts(), report)
         tight = campaign.run()
         law = campaign.fit().law
@@ -170,7 +169,8 @@ def _measure(
 
 
 def _times(engine: VllmEngine, folder: Path, store: SampleStore) -> None:
-    for name, found in measure_times(engine, folder if has_weights(folder) else None):
+    known = {found["name"] for found in store.recorded("time")}
+    for name, found in measure_times(engine, folder if has_weights(folder) else None, known):
         if isinstance(found, str):
             store.add_record("time", name=name, why=found)
         else:
@@ -222,7 +222,7 @@ def _step_section(request: VllmRequest, subject: Subject, campaign: Campaign, fa
     source = f"rlsim calibrate vllm: {subject.model} on {subject.device}, vLLM {subject.engine_version}"
     fit = campaign.fit(Provenance("measured", source, time.strftime("%Y-%m-%d")))
     visits = campaign.store.visits
-    held_out = list(best_by_point(campaign.held_out(), best_reference(visits)).values())
+    held_out = [found.sample for found in best_by_point(campaign.held_out(), best_reference(visits)).values()]
     return step_fit(
         fit.law,
         fit.samples,

@@ -7,7 +7,7 @@ composition that come about without one, and the difference is what they cost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,6 +24,7 @@ NEW_TOKENS = 16
 PREEMPTED = 4
 PREEMPTED_CONTEXT = 256
 NO_OP_ON_CPU = "not measured: no-op on CPU"
+NO_WEIGHTS = "not measured: the model's folder holds no weights to load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +36,29 @@ class Measured:
     count: int = 1
 
 
-def measure_times(engine: VllmEngine, weights: Path | None) -> Iterator[tuple[str, list[Measured] | str]]:
-    """Every time by its name in a profile, or why it was not measured; ``weights`` is a checkpoint to load."""
-    yield "startup_seconds", [Measured(engine.import_seconds + engine.start_seconds)]
-    yield "prefix_hit_seconds", _repeated(lambda: prefix_hit(engine))
-    yield "preemption_seconds", _repeated(lambda: preemption(engine))
+def measure_times(
+    engine: VllmEngine, weights: Path | None, known: Collection[str] = ()
+) -> Iterator[tuple[str, list[Measured] | str]]:
+    """Every time but the ``known`` by its name in a profile, or why it was not measured.
+
+    ``weights`` is a checkpoint to load.
+    """
+    work: dict[str, Callable[[], list[Measured] | str]] = {
+        "startup_seconds": lambda: [Measured(engine.import_seconds + engine.start_seconds)],
+        "prefix_hit_seconds": lambda: _repeated(lambda: prefix_hit(engine)),
+        "preemption_seconds": lambda: _repeated(lambda: preemption(engine)),
+        "weight_update_seconds": lambda: NO_WEIGHTS if weights is None else _repeated(lambda: reload(engine, weights)),
+    }
+    yield from ((name, measured()) for name, measured in work.items() if name not in known)
+    if "wake_seconds" not in known:
+        yield from _sleep_and_wake(engine).items()
+
+
+def _sleep_and_wake(engine: VllmEngine) -> dict[str, list[Measured] | str]:
     if engine.setup.device == "cpu":
-        yield from ((name, NO_OP_ON_CPU) for name in ("sleep_seconds", "wake_seconds"))
-    else:
-        asleep, awake = zip(*(sleep_and_wake(engine) for _ in range(REPEATS)), strict=True)
-        yield "sleep_seconds", list(asleep)
-        yield "wake_seconds", list(awake)
-    if weights is None:
-        yield "weight_update_seconds", "not measured: the model's folder holds no weights to load"
-    else:
-        yield "weight_update_seconds", _repeated(lambda: weight_update(engine, weights))
+        return {"sleep_seconds": NO_OP_ON_CPU, "wake_seconds": NO_OP_ON_CPU}
+    asleep, awake = zip(*(sleep_and_wake(engine) for _ in range(REPEATS)), strict=True)
+    return {"sleep_seconds": list(asleep), "wake_seconds": list(awake)}
 
 
 def coefficient(repeats: Sequence[dict[str, Any]]) -> Coefficient:
@@ -83,7 +92,10 @@ def prefix_hit(engine: VllmEngine) -> Measured | None:
 def preemption(engine: VllmEngine) -> Measured | None:
     """Running requests lose their KV and are prefilled again, as when memory runs short or weights are new."""
     count = min(PREEMPTED, engine.setup.max_num_seqs)
-    names = [engine.add(PREEMPTED_CONTEXT, PREEMPTED_CONTEXT - 1) for _ in range(count)]
+    context = min(
+        PREEMPTED_CONTEXT, engine.setup.max_model_len // 2, engine.setup.max_num_batched_tokens // count - NEW_TOKENS
+    )
+    names = [engine.add(context, context - 1) for _ in range(count)]
     for _ in range(3):
         engine.step()
     first, began = len(engine.steps), time.perf_counter()
@@ -94,7 +106,7 @@ def preemption(engine: VllmEngine) -> Measured | None:
     engine.abort(names)
     tokens = sum(step.prefill_tokens for step in again)
     control = engine.measure(Point(chunks=count, tokens=tokens // count), 1)
-    if tokens < count * PREEMPTED_CONTEXT or not control:
+    if tokens < count * context or not control:
         return None
     return Measured(called + sum(step.seconds for step in again), control[0].seconds, count)
 
@@ -106,7 +118,7 @@ def sleep_and_wake(engine: VllmEngine) -> tuple[Measured, Measured]:
     return asleep, awake
 
 
-def weight_update(engine: VllmEngine, weights: Path) -> Measured:
+def reload(engine: VllmEngine, weights: Path) -> Measured:
     """``reload_weights`` from a folder: read, converted, and packed again."""
     arguments = {"weights_path": str(weights)}
     return _timed(lambda: engine.core.collective_rpc("reload_weights", kwargs=arguments))

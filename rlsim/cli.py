@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_calibrate, cli_logs, cli_parity, cli_policies, cli_profile, cli_trainer
+from rlsim import cli_calibrate, cli_logs, cli_parity, cli_policies, cli_profile, cli_servers, cli_trainer
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -37,6 +37,7 @@ app.command()(cli_policies.export_config)
 calibrate_app.command("vllm")(cli_calibrate.calibrate_vllm)
 calibrate_app.command("logs")(cli_logs.calibrate_logs)
 app.command()(cli_parity.parity)
+app.command()(cli_servers.servers)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]

@@ -19,7 +19,7 @@ def run_live(document: Document, engine: str, arm: str | None, out: Path | None,
     """Run one arm of a scenario live, show it like a simulated one, and say what stopped it."""
     from rlsim.planning import present
     from rlsim.planning.comparison import plans
-    from rlsim.planning.live import run_arm
+    from rlsim.planning.live import learning_text, run_arm
 
     document.resolve(arm)
     made = {name: found for name, found in plans(document).items() if arm is None or name == arm}
@@ -30,6 +30,8 @@ def run_live(document: Document, engine: str, arm: str | None, out: Path | None,
     if told.comparison is not None:
         shown = told.comparison
         print(present.as_json(shown) if as_json else present.as_text(shown, detailed=True), end="")
+    if not as_json:
+        print(learning_text(told.run), end="")
     if told.fault is not None:
         print(told.fault, file=sys.stderr)
         raise typer.Exit(STOPPED)

@@ -302,33 +302,31 @@ class Rollouts:
         enter = self._enter_group if admission.unit == "group" else self._enter_sample
         room, gate = admission.room(view)
         while room > 0:
-            for _ in range(room):
-                enter()
+            entered = [sample for _ in range(room) for sample in enter()]
+            for sample in entered:  # All are in before the first is placed: dispatch sees the whole batch.
+                view.running_samples += 1
+                self._submit(sample)
             room, gate = admission.room(view)
         view.gate = gate
 
-    def _enter_group(self) -> None:
-        """Resume the oldest parked group, or start a new one."""
+    def _enter_group(self) -> list[Sample]:
+        """The parked members of the oldest parked group, or those of a new one."""
         view = self.view
         view.round_groups += 1
-        if view.parked:
-            first = next(iter(view.parked.values())).group
-            for sample in [s for s in first.members if s.sample in view.parked]:
-                self._resume(sample)
-            return
-        for sample in self._new_group().members:
-            self._start(sample)
+        if not view.parked:
+            return self._new_group().members
+        first = next(iter(view.parked.values())).group
+        return [view.parked.pop(member.sample) for member in first.members if member.sample in view.parked]
 
-    def _enter_sample(self) -> None:
-        """Resume the oldest parked sample, or start the next one of the newest group."""
+    def _enter_sample(self) -> list[Sample]:
+        """The oldest parked sample, or the next one of the newest group."""
         view = self.view
         if view.parked:
-            self._resume(next(iter(view.parked.values())))
-            return
+            return [view.parked.popitem(last=False)[1]]
         if not self._entering:
             view.round_groups += 1
             self._entering.extend(self._new_group().members)
-        self._start(self._entering.popleft())
+        return [self._entering.popleft()]
 
     def _new_group(self) -> Group:
         view = self.view
@@ -350,14 +348,6 @@ class Rollouts:
     def _redraws(self) -> bool:
         leftovers = self.policy.leftovers
         return bool(self.view.recycled) and not (isinstance(leftovers, HoldsBack) and not leftovers.redraws(self.view))
-
-    def _start(self, sample: Sample) -> None:
-        self.view.running_samples += 1
-        self._submit(sample)
-
-    def _resume(self, sample: Sample) -> None:
-        del self.view.parked[sample.sample]
-        self._start(sample)
 
     def _submit(self, sample: Sample) -> None:
         view, group, policy = self.view, sample.group, self.policy

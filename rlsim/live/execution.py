@@ -133,6 +133,10 @@ class Execution:
         """A replica is gone, and with it these calls."""
         self._deliver(ReplicaLost(replica, tuple(self._cut(running) for running in cut)))
 
+    def refused(self, fault: RlsimError) -> None:
+        """An engine refuses a call, or breaks what it promised: the run ends."""
+        self._stop(fault)
+
     def _cut(self, running: Running) -> Cut:
         self._crew.took(running)
         cut = cut_of(running.settle(), running.replica)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from rlsim.core.commands import UpdateMode
+from rlsim.core.errors import RlsimError
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.clock import Clock, sleep_until
@@ -25,6 +26,10 @@ class Caller(Protocol):
 
     def lost(self, replica: int, cut: list[Running]) -> None:
         """A replica is gone, and with it these calls."""
+        ...
+
+    def refused(self, fault: RlsimError) -> None:
+        """An engine refuses a call, or breaks what it promised: no other engine mends that."""
         ...
 
 
@@ -78,6 +83,9 @@ class Fleet:
                 call = running.rest(self._clock.now)
         except EngineLostError:
             running.lost = True
+        except RlsimError as fault:
+            running.lost = True
+            self._caller.refused(fault)
         del self._running[call.sample], self._on[replica][call.sample]
         self.delivered_tokens[replica] += running.made_tokens
         self.undelivered_tokens += running.made.undelivered_tokens
@@ -227,7 +235,10 @@ class Fleet:
 
     def _chore(self, work: Awaitable[None]) -> None:
         async def done() -> None:
-            await work
+            try:
+                await work
+            except RlsimError as fault:
+                self._caller.refused(fault)
 
         task = asyncio.create_task(done())
         self._chores.add(task)

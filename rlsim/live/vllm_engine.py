@@ -92,6 +92,8 @@ class VllmEngine:
         transfer = WeightTransferConfig(backend=BACKEND)
         config = AsyncEngineArgs(**engine_args(self.setup), weight_transfer_config=transfer).create_engine_config()
         scheduling = config.scheduler_config
+        if self.setup.is_asynchronous is not None:
+            scheduling.async_scheduling = self.setup.is_asynchronous  # on a CPU vLLM turns it off whatever it is told
         scheduling.scheduler_cls = scheduler_name(self.setup, bool(scheduling.async_scheduling))
         config.additional_config = self._files
         return config
@@ -130,7 +132,8 @@ class VllmEngine:
             return
         for process in self.process_ids:
             for thread in os.listdir(f"/proc/{process}/task"):
-                os.sched_setaffinity(int(thread), {self.setup.core})
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.sched_setaffinity(int(thread), {self.setup.core})
 
     # -- loss -----------------------------------------------------------------------------------------
 
@@ -314,7 +317,8 @@ class VllmEngine:
             await self._end_calls()
             self._note_loss()
             llm, self._llm = self._llm, None
-            llm.output_handler.cancel()
+            if llm.output_handler is not None:
+                llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown, CPU_EXIT_SECONDS if self.setup.device == "cpu" else None)
             llm.shutdown = _nothing  # its finaliser calls it again, after the interpreter has taken vLLM apart
         steps = self._steps()

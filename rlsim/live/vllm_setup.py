@@ -48,12 +48,22 @@ class EngineSetup:
     """Of the tokens that calls make."""
     eos: int | None = None
     """Token that ends a response beside those that the model's own configuration names."""
+    asynchronous: bool | None = None
+    """Whether a step is scheduled while the one before runs; None: as vLLM does on the device. Never when paced."""
+    stream_interval: int = 1
+    """Tokens of a call between two deliveries, but for its first and its last: more of them spare the process that
+    drives the engines, and a lost engine takes more with it."""
     core: int | None = None
     """CPU that the engine's process is bound to."""
     gpus: tuple[int, ...] = ()
     """GPUs that the engine's process sees; empty: all."""
     law: StepTime | None = None
     """Every step is padded to it."""
+
+    @property
+    def is_asynchronous(self) -> bool | None:
+        """What vLLM is told: as set, but not with a pace."""
+        return self.asynchronous if self.law is None else False
 
     def kv_cache_bytes(self) -> int | None:
         """Memory for KV; None: what vLLM finds left on the GPU."""
@@ -124,7 +134,8 @@ def engine_args(setup: EngineSetup) -> dict[str, Any]:
         "enable_prefix_caching": setup.enable_prefix_caching,
         "enable_chunked_prefill": setup.enable_chunked_prefill,
         "scheduling_policy": setup.scheduling_policy,
-        "async_scheduling": False if setup.law is not None else None,
+        "stream_interval": setup.stream_interval,
+        "async_scheduling": setup.is_asynchronous,
         "enforce_eager": on_cpu,
         "enable_sleep_mode": not on_cpu,
         "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else None,

@@ -6,6 +6,7 @@ import json
 import platform
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from rlsim import __version__
 from rlsim.build import Plan, Source
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.live.backends import backend as backend_of
+from rlsim.live.protocols import Learnt
 from rlsim.live.run import Backend, LiveRun, Watch, refuse, run_live
 from rlsim.planning.comparison import Arm, Comparison, arm_folder
 from rlsim.planning.replicate import Outcome
@@ -124,6 +126,28 @@ def _comparison(name: str, plan: Plan, made: LiveRun, engine: str, backend: Back
     sources = (execution, *plan.sources) if backend.emulated else (execution,)
     arm = Arm(name, replace(plan, sources=sources), (outcome,))
     return Comparison(f"{plan.scenario.name}; LIVE on {engine}: {backend.label}", (arm,), ())
+
+
+def learning_text(made: LiveRun, parts: int = 10) -> str:
+    """How a run's reward rose, a tenth of its steps a line; nothing where nobody was rewarded for a task."""
+    if made.run.plan.scenario.live.task is None:
+        return ""
+    rows = [(step, learnt) for step, learnt in made.crew.learnt if "reward_mean" in learnt.metrics]
+    size = max(1, -(-len(rows) // parts))
+    lines = ["Learning, means over steps", "  steps      reward  effective samples  response tokens  clipped      KL"]
+    for some in (rows[at : at + size] for at in range(0, len(rows), size)):
+        means = {name: _mean(some, name) for name in ("reward_mean", "response_tokens_mean", "clipped_share", "kl")}
+        shares = [learnt.ess for _, learnt in some if learnt.ess is not None]
+        ess = f"{sum(shares) / len(shares):.0%}" if shares else "not known"
+        lines.append(
+            f"  {some[0][0] + 1:4}-{some[-1][0] + 1:<4} {means['reward_mean']:7.3f}  {ess:>17}  "
+            f"{means['response_tokens_mean']:15.1f}  {means['clipped_share']:7.1%}  {means['kl']:6.3f}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _mean(rows: Sequence[tuple[int, Learnt]], name: str) -> float:
+    return sum(learnt.metrics.get(name, 0.0) for _, learnt in rows) / len(rows)
 
 
 def _write(path: Path, text: str) -> None:

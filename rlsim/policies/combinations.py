@@ -39,7 +39,7 @@ from rlsim.policies.leftovers.off_policy import OffPolicySteps
 from rlsim.policies.migration.stay import Stay
 from rlsim.policies.ordering.prefill_leg import Legged
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Tests
+from rlsim.policies.protocols import Lends, Tests
 from rlsim.policies.registry import CHOICES
 from rlsim.policies.update.deferred import Deferral
 from rlsim.policies.update.modes import Publish
@@ -216,6 +216,19 @@ def _check_legs(policy: Policy, shape: Shape) -> None:
     if policy.update.mode not in ("drain", "keep"):
         allowed = "drain or keep: the others drop the KV, and then decode replicas prefill what they run"
         raise ParameterError("update.mode", policy.update.mode, allowed)
+    if isinstance(policy.placement, Lends):
+        _check_lent_legs(policy, dispatch, set(shape.lent_replicas))
+
+
+def _check_lent_legs(policy: Policy, dispatch: Legs, lent: set[int]) -> None:
+    """What has been prefilled goes on at once, so somebody must be there; and a prefill leg that is cut made no KV."""
+    name = _name("placement", policy.placement)
+    if lent & set(dispatch.prefill.replicas):
+        allowed = f"disaggregated, or another last pool than {dispatch.prefill.name}: its replicas are the trainer's"
+        raise ParameterError("placement.use", name, f"{allowed} at times, and prefill legs would be cut")
+    if lent.issuperset(dispatch.decode.replicas):
+        allowed = f"disaggregated, or a replica of {dispatch.decode.name} on other GPUs than the trainer's: while it"
+        raise ParameterError("placement.use", name, f"{allowed} trains, nothing that was prefilled could go on")
 
 
 def _check_arrivals(policy: Policy, shape: Shape) -> None:

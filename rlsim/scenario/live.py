@@ -25,7 +25,7 @@ class LiveTask(Section):
 
 
 class Loss(Section):
-    """How the trainer learns from a batch (GRPO: arXiv 2402.03300; truncated correction: arXiv 2508.17445)."""
+    """How the trainer learns from a batch (GRPO: arXiv 2402.03300; decoupled loss: arXiv 2505.24298)."""
 
     learning_rate: Positive = Field(default=1e-3, description="Of AdamW")
     clip_low: Positive = Field(default=0.2, description="Ratios below 1 - clip_low gain nothing more")
@@ -61,7 +61,19 @@ class Live(Section):
     )
     api_key_env: Name | None = Field(default=None, description="Environment variable that holds the servers' key")
     allow_remote: bool = Field(default=False, description="Accept servers on other machines")
+    server_model: Name | None = Field(default=None, description="Name of the model there; None: the first one listed")
     request_timeout_seconds: Positive = Field(default=600.0, description="Without a token from a server")
+    connect_timeout_seconds: Positive = Field(default=10.0, description="For a connection to a server")
+    control_timeout_seconds: Positive = Field(
+        default=120.0, description="For a server's answer to all but generate calls: pauses, weight updates"
+    )
+    abort_timeout_seconds: Positive = Field(
+        default=5.0, description="For an aborted call to end; then its connection is cut"
+    )
+    max_connections: Count = Field(default=4096, description="Generate calls open at once on one server")
+    gauge_interval_seconds: Positive | None = Field(
+        default=None, description="Of reading servers' gauges; None: they are not read"
+    )
     tool: Literal["paced", "calculator"] = Field(
         default="paced", description="Tools that only take the modelled time, or a sandboxed process"
     )

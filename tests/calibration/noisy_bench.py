@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +29,10 @@ BENT = StepLaw(
     kv_seconds_per_token=(6.0e-7,),
     pair_seconds=1.2e-7,
 )
+"""The fit may bend in these places."""
+
+KINKED = replace(BENT, tokens=(1, 24, 400, 2048), dense_seconds=(6.0e-3, 6.6e-3, 4.5e-2, 3.4e-1))
+"""Bends where no family of the fit has one."""
 
 
 @dataclass

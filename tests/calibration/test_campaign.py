@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from noisy_bench import BENT, LIMITS, TRUTH, NoisyBench
+from noisy_bench import BENT, KINKED, LIMITS, TRUTH, NoisyBench
 
-from calibration.campaign import Campaign
+from calibration.campaign import FEWEST_ROUNDS, Campaign
 from calibration.design import make_design
-from calibration.robustfit import fit_visits, predicted_seconds
+from calibration.robustfit import fit_visits
 from calibration.samplestore import SampleStore
-from calibration.stepfit import hold_out_by_kind
+from calibration.stepfit import StepSample, hold_out_by_kind, predicted_seconds
 from calibration.visits import Visit, best_by_point, best_reference, noise_floor
 from rlsim.core.errors import RlsimError
 from rlsim.costs.steplaw import StepLaw
 
 DESIGN = make_design(LIMITS)
+WITHIN_TWO_PERCENT_SECONDS = 900
+"""Of the made-up machine, of which a third is stolen by its bursts; less where the intervals are tight before."""
+
+CI_SECONDS = 170
+"""The budget with which the real engine is calibrated on CI."""
 
 
-def campaign(bench: NoisyBench, file: Path, budget_seconds: float = 900, tolerance: float = 0.015) -> Campaign:
+def campaign(bench: NoisyBench, file: Path, budget_seconds: float = 900, tolerance: float = 0.01) -> Campaign:
     store = SampleStore(file, {"of": "a made-up bench"})
     return Campaign(bench, DESIGN, store, budget_seconds, tolerance, clock=bench.clock, report=lambda line: None)
 
@@ -33,27 +39,31 @@ def worst_error(law: StepLaw, truth: StepLaw) -> float:
     return max(abs(predicted_seconds(law, at) / predicted_seconds(truth, at) - 1.0) for at in samples)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_straight_law_is_recovered_within_two_percent_through_bursts(tmp_path: Path, seed: int) -> None:
-    ran = campaign(NoisyBench(TRUTH, seed), tmp_path / "samples.jsonl")
-    assert ran.run(), "never tight"
+    ran = campaign(NoisyBench(TRUTH, seed), tmp_path / "samples.jsonl", WITHIN_TWO_PERCENT_SECONDS)
+    ran.run()
     law = ran.fit().law
     assert worst_error(law, TRUTH) < 0.02
-    assert law.kv_seconds_per_token[0] == pytest.approx(8.0e-7, rel=0.02)
-    assert law.pair_seconds == pytest.approx(1.7e-7, rel=0.03)
+    assert law.kv_seconds_per_token == pytest.approx([8.0e-7] * len(law.decodes), rel=0.02)
+    assert law.pair_seconds == pytest.approx(1.7e-7, rel=0.02)
     slope = (law.dense_seconds[-1] - law.dense_seconds[0]) / (law.tokens[-1] - law.tokens[0])
     assert slope == pytest.approx(2.1e-4, rel=0.02)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_bent_law_is_recovered_within_two_percent_in_all_but_few_places(tmp_path: Path, seed: int) -> None:
-    """Between its knots a piecewise linear law of other knots is off by its curvature too."""
-    ran = campaign(NoisyBench(BENT, seed), tmp_path / "samples.jsonl", tolerance=0.03)
-    assert ran.run(), "never tight"
-    law, samples = ran.fit().law, [point.sample(1.0) for point in DESIGN.domain]
-    errors = [abs(predicted_seconds(law, at) / predicted_seconds(BENT, at) - 1.0) for at in samples]
-    assert float(np.quantile(errors, 0.95)) < 0.02
-    assert max(errors) < 0.04
+@pytest.mark.parametrize("truth", [BENT, KINKED], ids=["bends where the fit may", "bends elsewhere"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bent_law_is_recovered_within_two_percent_at_every_step(tmp_path: Path, seed: int, truth: StepLaw) -> None:
+    ran = campaign(NoisyBench(truth, seed), tmp_path / "samples.jsonl", WITHIN_TWO_PERCENT_SECONDS)
+    ran.run()
+    law = ran.fit().law
+    assert worst_error(law, truth) < 0.02
+    assert law.pair_seconds == pytest.approx(truth.pair_seconds, rel=0.02)
+
+
+def judged(ran: Campaign) -> list[StepSample]:
+    """The points of the passes that no fit has seen."""
+    return [found.sample for found in best_by_point(ran.held_out(), best_reference(ran.store.visits)).values()]
 
 
 def test_shuffled_timings_recover_nothing_and_the_hold_out_says_so(tmp_path: Path) -> None:
@@ -62,7 +72,7 @@ def test_shuffled_timings_recover_nothing_and_the_hold_out_says_so(tmp_path: Pat
     shuffled = shuffle(ran.fitted())
     law = fit_visits(shuffled, ran.fit().law.provenance).law
     assert worst_error(law, TRUTH) > 0.02
-    errors = hold_out_by_kind(law, list(best_by_point(ran.held_out(), best_reference(ran.store.visits)).values()))
+    errors = hold_out_by_kind(law, judged(ran))
     floor = noise_floor(ran.store.visits)
     for kind in ("decode", "prefill"):
         assert errors[kind].median > max(0.05, floor[kind])
@@ -85,8 +95,7 @@ def test_the_noise_is_as_on_shared_machines_and_the_fit_is_better_than_it(tmp_pa
     assert float(np.median(spreads)) > 0.2
     floor = noise_floor(ran.store.visits)
     assert max(floor["decode"], floor["prefill"]) < 0.05
-    held_out = list(best_by_point(ran.held_out(), best_reference(ran.store.visits)).values())
-    errors = hold_out_by_kind(ran.fit().law, held_out)
+    errors = hold_out_by_kind(ran.fit().law, judged(ran))
     assert errors["decode"].median <= max(0.05, floor["decode"])
     assert errors["prefill"].median <= max(0.05, floor["prefill"])
     assert errors["mixed"].points > 0
@@ -132,6 +141,36 @@ def test_a_budget_without_a_second_visit_is_refused_but_keeps_the_samples(tmp_pa
     assert ran.store.visits
     with pytest.raises(RlsimError, match="larger --budget"):
         ran.fit()
+
+
+def test_on_a_quiet_machine_a_campaign_ends_early_and_prints_the_interval_that_ended_it(tmp_path: Path) -> None:
+    quiet = NoisyBench(TRUTH, 7, slow_share=0.0, interrupted=0.0, jitter=0.002)
+    ran, told = told_by(quiet, tmp_path / "samples.jsonl")
+    assert ran.run()
+    assert ran.used_seconds < 0.7 * CI_SECONDS
+    assert ran.store.next_number == 2 * FEWEST_ROUNDS
+    before_last = re.search(r"widest interval ±(\S+)% of a step \(\w+\), wanted ±5.0%; 0 points", told[-2])
+    assert before_last, told[-2]
+    assert float(before_last[1]) <= 5.0
+    assert told[-1] == f"tight: ends after {ran.used_seconds:.0f} s of {CI_SECONDS} s"
+    assert worst_error(ran.fit().law, TRUTH) < 0.01
+
+
+def test_on_a_noisy_machine_the_budget_ends_it_and_the_intervals_say_that_they_are_wide(tmp_path: Path) -> None:
+    ran, told = told_by(NoisyBench(TRUTH, 7, jitter=0.3), tmp_path / "samples.jsonl")
+    assert not ran.run()
+    assert ran.used_seconds >= CI_SECONDS
+    widest = [float(found[1]) for line in told if (found := re.search(r"widest interval ±(\S+)%", line))]
+    assert widest
+    assert min(widest) > 5.0
+    assert told[-1] == f"the budget of {CI_SECONDS} s is used before every interval is tight"
+
+
+def told_by(bench: NoisyBench, file: Path) -> tuple[Campaign, list[str]]:
+    """A campaign with the command's own tolerance, and what it reports."""
+    told: list[str] = []
+    store = SampleStore(file, {"of": "a made-up bench"})
+    return Campaign(bench, DESIGN, store, CI_SECONDS, clock=bench.clock, report=told.append), told
 
 
 def test_a_loose_tolerance_ends_a_campaign_and_an_impossible_one_never(tmp_path: Path) -> None:

@@ -27,23 +27,23 @@ def run(journal: Journal, host: NoisyHost, budget: float = 10.0, tight: float = 
 
 def test_passes_fill_the_budget_and_are_even_in_number(tmp_path: Path) -> None:
     host = NoisyHost(0, calm=True)
-    table = run(Journal.opened(tmp_path / "s", HEADER), host)
+    table = run(Journal(tmp_path / "s", HEADER), host)
     assert len(table) == 10
     assert host.clock() <= 10.0 + 1e-9
     assert np.isfinite(table).all()
 
 
 def test_timing_ends_when_the_interval_is_tight_but_not_before_four_passes(tmp_path: Path) -> None:
-    assert len(run(Journal.opened(tmp_path / "a", HEADER), NoisyHost(0, calm=True), tight=0.6)) == 4
-    assert len(run(Journal.opened(tmp_path / "b", HEADER), NoisyHost(0, calm=True), tight=1 / 6)) == 6
+    assert len(run(Journal(tmp_path / "a", HEADER), NoisyHost(0, calm=True), tight=0.6)) == 4
+    assert len(run(Journal(tmp_path / "b", HEADER), NoisyHost(0, calm=True), tight=1 / 6)) == 6
 
 
 def test_two_passes_are_made_however_small_the_budget(tmp_path: Path) -> None:
-    assert len(run(Journal.opened(tmp_path / "s", HEADER), NoisyHost(0, calm=True), budget=0.01)) == 2
+    assert len(run(Journal(tmp_path / "s", HEADER), NoisyHost(0, calm=True), budget=0.01)) == 2
 
 
 def test_every_pass_visits_every_point_once_in_another_order(tmp_path: Path) -> None:
-    journal = Journal.opened(tmp_path / "s", HEADER)
+    journal = Journal(tmp_path / "s", HEADER)
     run(journal, NoisyHost(0, calm=True))
     orders = [[point for number, point, _ in journal.samples if number == at] for at in range(4)]
     assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
@@ -54,8 +54,8 @@ def test_every_pass_visits_every_point_once_in_another_order(tmp_path: Path) -> 
 def test_an_interrupted_calibration_goes_on_where_it_stopped(fail_at: int, tmp_path: Path) -> None:
     file = tmp_path / "s"
     with pytest.raises(KeyboardInterrupt):
-        run(Journal.opened(file, HEADER), NoisyHost(0, calm=True), fail_at=fail_at)
-    again = Journal.opened(file, HEADER)
+        run(Journal(file, HEADER), NoisyHost(0, calm=True), fail_at=fail_at)
+    again = Journal(file, HEADER)
     assert len(again.samples) == fail_at
     table = run(again, NoisyHost(0, calm=True))
     assert table == pytest.approx(np.tile([0.1, 0.2, 0.3, 0.4], (len(table), 1)))
@@ -64,19 +64,19 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(fail_at: int, tmp_p
 
 def test_a_line_cut_short_is_measured_again(tmp_path: Path) -> None:
     file = tmp_path / "s"
-    run(Journal.opened(file, HEADER), NoisyHost(0, calm=True))
+    run(Journal(file, HEADER), NoisyHost(0, calm=True))
     whole = file.read_text()
-    file.write_text(whole[: whole.rindex("]") - 3])
-    again = Journal.opened(file, HEADER)
+    file.write_text(whole[: whole.rindex("}") - 3])
+    again = Journal(file, HEADER)
     assert len(again.samples) == whole.count("\n") - 2
     assert np.isfinite(run(again, NoisyHost(0, calm=True))).all()
     assert stored_header(file) == HEADER
 
 
 def test_samples_of_another_set_up_are_refused(tmp_path: Path) -> None:
-    run(Journal.opened(tmp_path / "s", HEADER), NoisyHost(0, calm=True))
+    run(Journal(tmp_path / "s", HEADER), NoisyHost(0, calm=True))
     with pytest.raises(ParameterError, match="other"):
-        Journal.opened(tmp_path / "s", {"model": "other"})
+        Journal(tmp_path / "s", {"model": "other"})
 
 
 def test_progress_says_what_is_left() -> None:

@@ -27,7 +27,7 @@ def test_a_listed_profile_has_its_errors_by_kind_on_one_line() -> None:
     decode = PROFILE.hold_out_by_kind["decode"]
     assert f"{decode.median:.1%} / {decode.p95:.1%}" in line
     assert line.endswith("good")
-    assert "1 profiles: 1 good, 0 usable, 0 poor." in text
+    assert "1 profiles: 1 good, 0 usable, 0 poor. 0 miss a bar of the tables." in text
     assert "5 to 10 % from end-to-end measurements" in text
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from noisy_bench import BENT, LIMITS, TRUTH
 
 from calibration.design import make_design
-from calibration.robustfit import COEFFICIENTS, RobustFit, effects, fit_visits, law_intervals, predicted_seconds
+from calibration.robustfit import COEFFICIENTS, RobustFit, effects, fit_visits, law_intervals
+from calibration.stepfit import predicted_seconds
 from calibration.steps import Point
 from calibration.visits import Visit
 from rlsim.core.errors import ParameterError

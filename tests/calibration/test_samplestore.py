@@ -87,8 +87,8 @@ def test_interrupted_steps_do_not_count_and_where_all_are_their_cpu_time_does() 
 
 def test_visits_on_a_slow_host_do_not_count_beside_calm_ones() -> None:
     slow = [visit(number, seconds=2.0, reference=2e-3) for number in range(4)]
-    assert best_by_point([*slow, visit(4)], 1e-3)[POINT].seconds == 1.0
-    assert best_by_point(slow, 1e-3)[POINT].seconds == 2.0
+    assert best_by_point([*slow, visit(4)], 1e-3)[POINT].sample.seconds == 1.0
+    assert best_by_point(slow, 1e-3)[POINT].sample.seconds == 2.0
     assert never_calm([*slow, visit(4)], patience=9) == []
     assert never_calm([visit(0, calm_steps=0)], patience=9) == [POINT]
     assert never_calm([visit(number, calm_steps=0) for number in range(9)], patience=9) == []

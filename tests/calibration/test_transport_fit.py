@@ -28,7 +28,7 @@ def timings(seed: int, folder: Path) -> np.ndarray:
     return timed_passes(
         len(SENT.all),
         lambda index: host.run(seconds(SENT.all[index])),
-        Journal.opened(folder / "samples.jsonl", {"of": "a path"}),
+        Journal(folder / "samples.jsonl", {"of": "a path"}),
         Budget(30.0, host.clock),
         lambda table: 1.0,
         tight=0.0,
@@ -62,12 +62,12 @@ def test_parcels_are_of_every_size_whole_and_in_pieces_and_a_third_is_held_out()
 def test_real_paths_without_torch_are_measured_into_a_profile(tmp_path: Path) -> None:
     """Real processes, memory and files; how long they take is nobody's promise."""
     out = tmp_path / "profile.json"
-    request = TransportRequest(out, Budget(0.01), 4 << 20, ("shared-memory", "filesystem"), command="a test")
+    request = TransportRequest(out, Budget(0.01), 32 << 20, ("shared-memory", "filesystem"), command="a test")
     calibrate_transport(request)
     profile = load_profile(str(out))
     assert sorted(profile.transport) == ["filesystem", "shared-memory"]
     assert all(path.bytes_per_second.value > 0 and path.ranks == 2 for path in profile.transport.values())
-    calibrate_transport(TransportRequest(out, Budget(0.01), 4 << 20, ("filesystem-uncached",)))
+    calibrate_transport(TransportRequest(out, Budget(0.01), 32 << 20, ("filesystem-uncached",)))
     assert len(load_profile(str(out)).transport) == 3, "sections that are there already are kept"
     assert sum(line.startswith("sync:") for line in report(load_profile(str(out)))) == 3
     assert not list(tmp_path.glob("*.part*"))

@@ -33,7 +33,7 @@ class Study:
     task: str = "successor"
     sizes: tuple[tuple[str, int], ...] = ()
     seed: int = 0
-    steps: int = 100
+    steps: int = 120
     prompts: int = 16
     group: int = 16
     learning_rate: float = 1e-3
@@ -44,6 +44,10 @@ class Study:
     layers: int = 2
     updates: int = 1
     spread: float = 0.05
+
+    def of_seed(self, seed: int) -> Study:
+        """The same with another model, other prompts and other luck."""
+        return replace(self, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,14 @@ class Curve:
     def final(self, steps: int = 10) -> float:
         """Mean of the last steps."""
         return sum(self.rewards[-steps:]) / steps
+
+    def line(self, points: int = 12) -> str:
+        """Mean rewards of that many stretches, for people."""
+        every = max(1, len(self.rewards) // points)
+        starts = range(0, len(self.rewards) - every + 1, every)
+        means = " ".join(f"{sum(self.rewards[at : at + every]) / every:.2f}" for at in starts)
+        share = sum(self.ess) / len(self.ess)
+        return f"{means} | last 30 {self.final(30):.3f}, ess {share:.2f}, {self.seconds:.0f} s"
 
 
 def learn(study: Study, folder: Path) -> Curve:
@@ -137,13 +149,8 @@ def main() -> None:
     torch.set_num_threads(1)
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
-            curve = learn(replace(study, seed=seed), Path(folder))
-        every = max(1, study.steps // 12)
-        line = " ".join(
-            f"{sum(curve.rewards[at : at + every]) / every:.2f}" for at in range(0, study.steps - every + 1, every)
-        )
-        ess = sum(curve.ess) / len(curve.ess)
-        print(f"seed {seed}: {line} | final {curve.final():.3f}, ess {ess:.2f}, {curve.seconds:.0f} s", flush=True)
+            curve = learn(study.of_seed(seed), Path(folder))
+        print(f"seed {seed}: {curve.line()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from rlsim.core.commands import Train
@@ -145,6 +146,26 @@ def test_the_effective_share_is_that_of_sequence_weights(model: Path) -> None:
     assert 1 / 6 < effective_share(logs) < 1
 
 
+def test_a_tied_model_in_bf16_keeps_float32_masters_and_publishes_what_it_was_loaded_from(
+    model: Path, tmp_path: Path
+) -> None:
+    """The masters move by less than bf16 can show; files have the names and the precision of the folder."""
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config |= {"dtype": "bfloat16", "tie_word_embeddings": True}
+    stored = load_file(model / "model.safetensors")
+    stored = {name: value.bfloat16() for name, value in stored.items() if name != "lm_head.weight"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    rank = Rank(recipe(tmp_path, learning_rate=1e-6))
+    before = weights(rank)
+    rank.train(Order(batch(6)))
+    assert 1e-8 < difference(before, weights(rank)) < 1e-5
+    rank.network.save(tmp_path / "published.safetensors")
+    published = load_file(tmp_path / "published.safetensors")
+    assert {name: value.dtype for name, value in published.items()} == dict.fromkeys(stored, torch.bfloat16)
+    assert difference(published, stored) < 0.01
+
+
 def lives(recipe: Recipe, life: Callable[[TorchTrainer], Coroutine[Any, Any, Any]]) -> Any:
     """What the life of a trainer comes to; it is closed at the end."""
 
@@ -206,7 +227,7 @@ def test_published_weights_are_the_trainers_own(model: Path, tmp_path: Path) -> 
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     network.load_state_dict(load_file(published.file), strict=True)
     for row, found in zip(rows, said, strict=True):
-        law = network(input_ids=torch.tensor([row])).logits[0].log_softmax(1)
+        law = network(input_ids=torch.tensor([row])).logits[0].detach().log_softmax(1)
         assert found == pytest.approx([float(law[at, token]) for at, token in enumerate(row[1:])], abs=1e-5)
 
 

@@ -44,7 +44,7 @@ def test_the_answer_earns_one_and_the_prompt_is_the_same_at_every_question(name:
 def test_a_reward_is_a_share_and_only_the_answer_earns_one(
     name: str, number: int, response: list[int], partial: bool
 ) -> None:
-    task = make_task(name, partial_credit=partial)
+    task = make_task(name, {"partial_credit": partial})
     reward = task.reward(number, response)
     cut = response[: response.index(EOS) + 1] if EOS in response else response
     assert 0.0 <= reward <= 1.0
@@ -59,7 +59,7 @@ def test_partial_credit_is_the_share_of_places_that_are_right() -> None:
     assert task.reward(0, (first,)) == pytest.approx(1 / 4)
     assert task.reward(0, (first, second, third, first, end)) == pytest.approx(3 / 5)
     assert task.reward(0, ()) == 0.0
-    assert make_task("counting", {"length": 3}, partial_credit=False).reward(0, (first,)) == 0.0
+    assert make_task("counting", {"length": 3, "partial_credit": False}).reward(0, (first,)) == 0.0
 
 
 @given(NAMES, NUMBERS)
@@ -92,5 +92,7 @@ def test_tasks_are_found_by_name_with_their_sizes() -> None:
         make_task("sorting", {"lengths": 3})
     with pytest.raises(ParameterError, match=r"task\.digits: found 0; allowed: 1 to 12"):
         make_task("arithmetic", {"digits": 0})
+    with pytest.raises(ParameterError, match=r"task\.partial_credit: found 1; allowed: true or false"):
+        make_task("sorting", {"partial_credit": 1})
     with pytest.raises(ParameterError, match="a whole number"):
         make_task("arithmetic", {"digits": True})

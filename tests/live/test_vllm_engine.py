@@ -26,6 +26,7 @@ from rlsim.core.ticks import to_seconds
 from rlsim.costs.steplaw import StepLaw
 from rlsim.live.notes import EngineFiles, StepNote, read_steps
 from rlsim.live.protocols import Call, EngineLostError, Made, Weights
+from rlsim.live.tasks import vocabulary
 from rlsim.live.tiny_model import KV_BYTES_PER_TOKEN, VOCABULARY, write_tiny_model
 from rlsim.live.vllm_engine import VllmEngine
 from rlsim.live.vllm_setup import EngineSetup, paced_setup
@@ -100,8 +101,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def engines(host: Host) -> list[VllmEngine]:
-    """Two at once, as a fleet has them: the second tests loss."""
-    return host.start(setup(host.models[0]), setup(host.models[0]))
+    """Two at once, as a fleet has them; the second delivers several tokens at a time, and is killed in the end."""
+    return host.start(setup(host.models[0]), setup(host.models[0], stream_interval=4))
 
 
 @pytest.fixture
@@ -312,8 +313,10 @@ def test_a_killed_engine_is_noticed_and_its_calls_keep_their_tokens(host: Host, 
         assert made.segments == ((0, len(made.tokens)),)
         assert len(made.log_probs) == len(made.tokens)
         assert made.reason == ""
-    rows = host.run(lost.close())
-    assert sum(row.steps for row in rows) == lost.report().steps > 20
+    record = host.run(lost.close())
+    rows, told = record.windows, lost.report()
+    assert sum(row.steps for row in rows) == told.steps > 20
+    assert record.sampled_tokens == told.sampled_tokens
     assert all(row.replica == 1 for row in rows)
     assert all(earlier.end <= later.start for earlier, later in pairwise(rows))
 
@@ -406,8 +409,48 @@ def test_a_paced_engine_ends_a_step_on_time_or_says_that_it_was_late(paced: Vllm
     assert all(step.end_ns - step.start_ns <= step.law_ticks / 1000 + 1 for step in punctual)
 
 
-def test_an_engine_with_dummy_weights_refuses_a_file_but_tells_versions(host: Host) -> None:
-    (engine,) = host.start(setup(host.models[0], load_format="dummy"))
+EOS = 7
+ENDS = {EOS, vocabulary.EOS}
+"""The token that the engine is told of, and the one that the model names itself."""
+
+
+@pytest.fixture(scope="module")
+def others(host: Host) -> list[VllmEngine]:
+    """One with dummy weights, and one that overlaps steps, on few blocks."""
+    dummy = setup(host.models[0], load_format="dummy")
+    overlapping = setup(host.models[0], asynchronous=True, kv_blocks=130, max_num_batched_tokens=128, eos=EOS)
+    return host.start(dummy, overlapping)
+
+
+def test_nothing_is_lost_of_what_overlapping_steps_sample(host: Host, others: list[VllmEngine]) -> None:
+    """A step that was under way when its call stopped, was aborted or preempted has sampled too, and is told."""
+    engine = others[1]
+
+    async def work() -> list[Made]:
+        calls = [replace(call(i, 60 + 5 * i, 200, seed=6), ignore_eos=i % 2 == 0) for i in range(24)]
+        mades, tasks = started(engine, calls)
+        for first in (0, 4, 8):
+            await first_tokens(mades[first : first + 2], 3)
+            await engine.abort([first, first + 1])
+        await engine.pause()
+        await engine.load(Weights(1, None), reset=True)
+        await engine.resume()
+        await asyncio.gather(*tasks)
+        return mades
+
+    mades = host.run(work())
+    assert [made.reason for made in mades].count("abort") >= 3
+    stopped = [made for made in mades if made.reason == "stop"]
+    assert stopped
+    assert all(made.tokens[-1] in ENDS and ENDS.isdisjoint(made.tokens[:-1]) for made in stopped)
+    assert any(made.undelivered_tokens for made in stopped)
+    told = engine.report()
+    assert told.preemptions > 0
+    assert told.sampled_tokens == sum(len(made.tokens) + made.undelivered_tokens for made in mades)
+
+
+def test_an_engine_with_dummy_weights_refuses_a_file_but_tells_versions(host: Host, others: list[VllmEngine]) -> None:
+    engine = others[0]
 
     async def work() -> None:
         await engine.pause()

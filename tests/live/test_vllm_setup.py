@@ -15,8 +15,7 @@ from small_runs import BASE
 
 from rlsim.build import plan
 from rlsim.core.errors import RlsimError
-from rlsim.live.tiny_model import HEAD_SIZE, HIDDEN, KV_BYTES_PER_TOKEN, tiny_config, tiny_shapes, write_tiny_model
-from rlsim.live.vllm_setup import EngineSetup, engine_args, require_vllm, scheduler_name, setup_of
+from rlsim.live.vllm_setup import EngineSetup, engine_args, paced_setup, require_vllm, scheduler_name, setup_of
 from rlsim.scenario.schema import Scenario
 
 POOL = plan(Scenario.model_validate(BASE)).pools[0]
@@ -56,17 +55,15 @@ def test_the_scheduler_keeps_vllms_way_of_scheduling_but_for_a_paced_engine() ->
     assert engine_args(paced)["async_scheduling"] is False
 
 
-def test_the_tiny_model_is_what_its_configuration_says(tmp_path: Path) -> None:
+def test_a_paced_engine_serves_a_tiny_model_of_the_plans_length(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
-    folder = write_tiny_model(tmp_path / "tiny", 4096)
-    config = json.loads((folder / "config.json").read_text(encoding="ascii"))
-    assert config == tiny_config(4096)
-    assert config["num_key_value_heads"] * HEAD_SIZE * 4 == KV_BYTES_PER_TOKEN
-    from safetensors.numpy import load_file
-
-    found = {name: tensor.shape for name, tensor in load_file(folder / "model.safetensors").items()}
-    assert found == tiny_shapes()
-    assert found["model.embed_tokens.weight"] == (config["vocab_size"], HIDDEN)
+    setup = paced_setup(POOL, tmp_path, core=1)
+    config = json.loads((setup.model / "config.json").read_text(encoding="utf-8"))
+    assert config["max_position_embeddings"] == setup.max_model_len == POOL.limits.max_model_len
+    kv_values = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+    assert setup.kv_bytes_per_token == 2 * kv_values
+    assert setup.law == POOL.law.quantise(POOL.limits.max_num_batched_tokens, POOL.limits.max_num_seqs)
+    assert (setup.core, setup.tensor_parallel, setup.device) == (1, 1, "cpu")
 
 
 def test_without_vllm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

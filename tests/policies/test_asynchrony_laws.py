@@ -6,6 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_runs import planned
 
 from rlsim.results.metrics import Metrics, metrics
@@ -109,6 +111,77 @@ def test_the_asynchronous_step_is_the_slower_side_and_never_more_than_half_the_s
         assert overlapped == pytest.approx(max(1.0, share) * 2 * GENERATION_SECONDS, rel=0.01)
         assert serial / overlapped <= 2.0 + 1e-9
         assert (serial / overlapped > 1.95) == (share == 1.0)
+
+
+def in_line(policy: dict[str, Any], prompts: int, **changes: Any) -> dict[str, Any]:
+    """An engine that makes one sample after the other, and a trainer of one GPU."""
+    return {
+        **LINEAR,
+        "rollout.gpus": 1,
+        "rollout.max_num_seqs": 1,
+        "trainer.gpus": 1,
+        "workload.prompts_per_step": prompts,
+        "workload.group_size": 1,
+        "workload.response_tokens": LENGTH,
+        "run.steps": 4,
+        "run.warmup_steps": 1,
+        "policy": policy,
+        **changes,
+    }
+
+
+SERIAL, PERIODIC = {"preset": "sync-disaggregated"}, {"preset": "periodic-asynchrony"}
+
+
+def one_step(policy: dict[str, Any], prompts: int, mfu: float) -> float:
+    return metrics(simulate(planned(in_line(policy, prompts, **{"trainer.mfu": mfu})))).step_seconds
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0, 4.0])
+@pytest.mark.parametrize("prompts", [1, 8, 64])
+def test_periodic_asynchrony_is_a_line_of_two_stages_and_nears_twice_the_speed_only_where_they_are_equal(
+    share: float, prompts: int
+) -> None:
+    """Both stages of the first sample, then the slower one of each other sample (arXiv 2511.18871: about 2 times).
+
+    ``share`` is the training time of a sample over its generation time.
+    """
+    generate = LENGTH * TOKEN_SECONDS
+    quick, slow = (one_step(SERIAL, prompts, mfu) for mfu in (1.0, 0.5))
+    update = 2 * quick - slow - prompts * generate
+    train, mfu = share * generate, (slow - quick) / prompts / (share * generate)
+    serial, overlapped = one_step(SERIAL, prompts, mfu), one_step(PERIODIC, prompts, mfu)
+    assert serial == pytest.approx(prompts * (generate + train) + update, rel=1e-6)
+    line = generate + train + (prompts - 1) * max(generate, train)
+    assert overlapped == pytest.approx(line + update, rel=1e-6)
+    assert serial / overlapped <= 2.0
+    assert (serial / overlapped > 1.95) == (share == 1.0 and prompts == 64)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 9999),
+    sigma=st.sampled_from([0.0, 0.5, 1.0]),
+    seats=st.sampled_from([1, 4, 64]),
+    mfu=st.sampled_from([0.001, 0.004, 0.02]),
+    micro=st.integers(1, 4),
+)
+def test_no_run_of_periodic_asynchrony_is_more_than_twice_as_fast(
+    seed: int, sigma: float, seats: int, mfu: float, micro: int
+) -> None:
+    """On policy, so the same generation and the same training: overlapped they last no less than the longer one."""
+    changes = {
+        "seed": seed,
+        "rollout.max_num_seqs": seats,
+        "trainer.mfu": mfu,
+        "workload.response_tokens": lengths(sigma),
+        "run.warmup_steps": 0,
+    }
+    serial = simulate(planned(in_line(SERIAL, 12, **changes))).log
+    overlapped = simulate(planned(in_line({**PERIODIC, "min_groups": micro}, 12, **changes))).log
+    ends = [[row.end for row in log.iterations] for log in (serial, overlapped)]
+    for whole, streamed in zip(*(pairwise([0, *told]) for told in ends), strict=True):
+        assert whole[1] - whole[0] <= 2 * (streamed[1] - streamed[0])
 
 
 def bounded_step(alpha: int, trainers: int) -> Estimate:

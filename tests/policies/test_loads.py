@@ -103,7 +103,7 @@ def test_a_call_and_a_question_read_a_few_places_a_level(replicas: int) -> None:
 POOLS = (Pool("prefill", 0, 3, 8), Pool("decode", 3, 3, 8))
 SHAPE = Shape(2, 4, 6, 8, POOLS)
 GIVEN: dict[str, dict[str, Any]] = {
-    "tail-split": {"tail_tokens": 5, "tail_replicas": 2},
+    "tail-split": {"tail_tokens": 5},
     "by-context": {"context_tokens": 30},
 }
 

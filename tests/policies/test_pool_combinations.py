@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from policy_runs import commands, ran
 
 from rlsim.core.commands import Submit
+from rlsim.core.events import Aborted
 
 APART: list[dict[str, Any]] = [{"name": "prefill", "gpus": 1}, {"name": "decode", "gpus": 1}]
 SHARED: list[dict[str, Any]] = [
@@ -109,6 +110,47 @@ def test_parts_for_pools_need_pools(use: str) -> None:
     path, _, allowed = fault(preset("sync-disaggregated", dispatch=given_part))
     assert path.startswith("policy.parts.dispatch.")
     assert "needs rollout.pools" in allowed
+
+
+BOTH: list[dict[str, Any]] = [{"name": "decode", "gpus": 2}, {"name": "prefill", "gpus": 2}]
+LENDING = preset("areal", {"max_head_offpolicyness": 2}, update=KEEP, placement={"use": "lend-while-idle"}, **LEGS)
+"""The last of four replicas are on the trainer's GPUs."""
+
+
+@pytest.mark.parametrize(
+    ("pools", "trainer", "reason"),
+    [
+        (BOTH[::-1], 2, "nothing that was prefilled could go on"),
+        (BOTH, 2, "prefill legs would be cut"),
+        (BOTH, 1, "prefill legs would be cut"),
+    ],
+)
+def test_a_pool_of_legs_that_the_trainer_takes_back_whole_is_refused(
+    pools: list[dict[str, Any]], trainer: int, reason: str
+) -> None:
+    gpus = {"rollout__gpus": 4, "rollout__pools": pools, "trainer__gpus": trainer}
+    path, found, allowed = fault(LENDING, **gpus)
+    assert (path, found) == ("policy.parts.placement.use", "lend-while-idle")
+    assert reason in allowed
+
+
+def test_decode_replicas_that_are_lent_come_and_go_and_what_they_ran_is_prefilled_again() -> None:
+    gpus = {"rollout__gpus": 4, "rollout__pools": BOTH[::-1], "trainer__gpus": 1, "rollout__max_num_seqs": 2}
+    cuts = 0
+    for seed in range(4):
+        log = ran(LENDING, seed=seed, trainer__fixed_seconds_per_step=0.5, **gpus)
+        assert len(log.iterations) == 5
+        cut: set[int] = set()
+        for row in log.decisions:
+            if isinstance(row.event, Aborted):
+                assert {one.replica for one in row.event.cuts} == {3}
+                cut |= {one.sample for one in row.event.cuts}
+                cuts += len(row.event.cuts)
+            for call in row.commands:
+                if isinstance(call, Submit) and call.sample in cut:
+                    assert (call.replica in (0, 1), call.kv_from_pool) == (True, False)
+                    cut.remove(call.sample)
+    assert cuts
 
 
 def test_kv_of_legs_does_not_come_from_the_host() -> None:

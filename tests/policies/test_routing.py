@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from rlsim.policies.dispatch.consistent_hash import ConsistentHash
 from rlsim.policies.dispatch.least_tokens import LeastTokens
 from rlsim.policies.dispatch.power_of_two import PowerOfTwo
 from rlsim.policies.dispatch.prefix_aware import PrefixAware
-from rlsim.policies.dispatch.tail_split import TailSplit
+from rlsim.policies.dispatch.tail_split import TailSplit, tail_replicas, work_of
 from rlsim.policies.hashed import normal, uniform
 from rlsim.policies.migration.balance import Balance
 from rlsim.policies.migration.repack import Repack, best_fit
@@ -146,23 +147,63 @@ def test_consistent_hash_never_exceeds_its_share_of_the_mean_load(seed: int, rat
         assert load[call.replica] + 1 <= -(-ratio * (sum(load) + 1) // 4)
 
 
+Responses = list[tuple[int, int]]
+"""(prompt tokens, response tokens) of some samples."""
+
+
+def batches(log: RunLog, tokens: int) -> Iterator[tuple[set[int], Responses, Responses]]:
+    """Of each batch of eight groups of four: samples of the tail, and the responses of the bulk and of the tail."""
+    prompt = {call.sample: call.context_tokens for call, _ in placed(log)}
+    made = {row.event.sample: row.event.tokens for row in log.decisions if isinstance(row.event, Finished)}
+    for first in range(0, len(made), 32):
+        groups = [range(group, group + 4) for group in range(first, first + 32, 4)]
+        tail = {sample for group in groups if max(made[n] for n in group) >= tokens for sample in group}
+        parts: tuple[Responses, Responses] = ([], [])
+        for sample in range(first, first + 32):
+            parts[sample in tail].append((prompt[sample], made[sample]))
+        yield tail, *parts
+
+
+def walked(responses: Responses, replicas: int, empty_step: int) -> Fraction:
+    """Time of a static batch on some replicas, step by step: an empty step, and the contexts that it reads."""
+    steps = range(max(tokens for _, tokens in responses))
+    reads = sum(context + step for step in steps for context, tokens in responses if tokens > step)
+    return empty_step * len(steps) + Fraction(reads, replicas)
+
+
+def best_split(bulk: Responses, tail: Responses, empty_step: int) -> int:
+    """Replicas of four for the tail with which the slower part ends first."""
+    if not bulk or not tail:
+        return 4 if tail else 0
+    return min(
+        range(1, 4),
+        key=lambda count: max(walked(tail, count, empty_step), walked(bulk, 4 - count, empty_step)),
+    )
+
+
 @few
-@given(seed=st.integers(0, 9999), tail=st.integers(1, 3), tokens=st.integers(20, 55))
-def test_tail_split_keeps_groups_whose_longest_member_is_long_on_replicas_of_their_own(
-    seed: int, tail: int, tokens: int
-) -> None:
-    given = {"tail_tokens": tokens, "tail_replicas": tail, "predictor": "oracle"}
-    log = ran({"preset": "tailsieve", **given}, seed=seed, **{**FOUR, "trainer__gpus": 4})
-    longest: dict[int, int] = {}
-    prompt = {call.sample: call.draw for call, _ in placed(log)}
-    for row in log.decisions:
-        if isinstance(row.event, Finished):
-            draw = prompt[row.event.sample]
-            longest[draw] = max(longest.get(draw, 0), row.event.tokens)
-    for call, load in placed(log):
-        mine = range(4 - tail, 4) if longest[call.draw] >= tokens else range(4 - tail)
-        assert call.replica in mine
-        assert load[call.replica] == min(load[replica] for replica in mine)
+@given(seed=st.integers(0, 9999), tokens=st.integers(20, 59), empty_step=st.sampled_from([0, 30, 3000]))
+def test_each_batch_is_split_so_that_its_slower_part_ends_first(seed: int, tokens: int, empty_step: int) -> None:
+    """Groups whose longest member is long on replicas of their own, as many as the batch needs."""
+    given = {"tail_tokens": tokens, "predictor": "oracle", "empty_step_tokens": empty_step}
+    log = ran({"preset": "tailsieve", **given}, seed=seed, **{**WIDE, "trainer__gpus": 4})
+    calls = list(placed(log))
+    assert len(calls) == 3 * 32
+    for step, (tail, bulk_work, tail_work) in enumerate(batches(log, tokens)):
+        count = best_split(bulk_work, tail_work, empty_step)
+        for call, load in calls[32 * step : 32 * (step + 1)]:
+            mine = range(4 - count, 4) if call.sample in tail else range(4 - count)
+            assert call.replica in mine
+            assert load[call.replica] == min(load[replica] for replica in mine)
+
+
+def test_a_longer_tail_is_given_more_replicas_and_a_batch_without_one_none() -> None:
+    bulk, none = work_of([(10, 100.0)] * 60), work_of([])
+    splits = [tail_replicas(bulk, work_of([(10, tokens)] * 8), 8, 20) for tokens in (50.0, 100.0, 250.0, 400.0, 999.0)]
+    assert splits == sorted(splits)
+    assert (splits[0], splits[-1]) == (1, 7)
+    assert tail_replicas(bulk, none, 8, 20) == 0
+    assert tail_replicas(none, bulk, 8, 20) == 8
 
 
 @pytest.mark.parametrize(
@@ -172,7 +213,7 @@ def test_tail_split_keeps_groups_whose_longest_member_is_long_on_replicas_of_the
         (ConsistentHash(virtual_nodes=0), "virtual_nodes"),
         (ConsistentHash(max_load_ratio=0.9), "max_load_ratio"),
         (TailSplit(tail_tokens=0), "tail_tokens"),
-        (TailSplit(tail_tokens=5, tail_replicas=2), "tail_replicas"),
+        (TailSplit(tail_tokens=5, empty_step_tokens=-1), "empty_step_tokens"),
         (TailSplit(tail_tokens=5, predictor="siblings-max"), "predictor"),
         (Balance(max_gap_calls=0), "max_gap_calls"),
         (Repack(below_calls=1), "below_calls"),
@@ -184,6 +225,11 @@ def test_parameters_out_of_range_are_named(made: Any, field: str) -> None:
     with pytest.raises(ParameterError) as caught:
         made.start(Shape(2, 2, 2, 8))
     assert caught.value.path == field
+
+
+def test_a_single_replica_cannot_be_split() -> None:
+    with pytest.raises(ParameterError, match="two replicas"):
+        TailSplit(tail_tokens=5).start(Shape(2, 2, 1, 8))
 
 
 def test_least_tokens_is_not_least_in_flight() -> None:

@@ -206,3 +206,19 @@ class Broken:
         if view.ready:
             raise RuntimeError("broken part")
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """``1 + alpha`` batches that the trainer has not taken, under way or complete (arXiv 2510.11345, proposition 2)."""
+
+    alpha: int
+    unit: ClassVar[Unit] = "group"
+
+    def start(self, shape: Shape) -> Buffer:
+        """Nothing to check."""
+        return self
+
+    def room(self, view: View) -> tuple[int, str]:
+        """What the batches taken so far have made room for."""
+        return (view.steps_begun + self.alpha + 1) * view.shape.prompts_per_step - view.started_groups, "buffer"

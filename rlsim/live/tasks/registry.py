@@ -22,22 +22,26 @@ def descriptions() -> dict[str, str]:
     return {name: f"{_first_line(rule)} ({_sizes(rule)})" for name, rule in RULES.items()}
 
 
-def make_task(
-    name: str, sizes: Mapping[str, int] | None = None, seed: int = 0, partial_credit: bool = True
-) -> Verifiable:
-    """A task; raises ``ParameterError`` at ``task`` and ``task.<size>``."""
+def make_task(name: str, parameters: Mapping[str, object] | None = None, seed: int = 0) -> Verifiable:
+    """A task by name, with sizes of its rule and ``partial_credit``; ``ParameterError`` at ``task.<parameter>``."""
     if name not in RULES:
-        raise unknown("task", name, RULES)
-    return Verifiable(_rule(RULES[name], sizes or {}), seed, partial_credit)
+        raise unknown("task.name", name, RULES)
+    given = dict(parameters or {})
+    partial_credit = given.pop("partial_credit", True)
+    if not isinstance(partial_credit, bool):
+        raise ParameterError("task.partial_credit", partial_credit, "true or false")
+    return Verifiable(_rule(RULES[name], given), seed, partial_credit)
 
 
-def _rule(rule: type[Successor | Counting | Sorting | Arithmetic], sizes: Mapping[str, int]) -> Rule:
+def _rule(rule: type[Successor | Counting | Sorting | Arithmetic], given: Mapping[str, object]) -> Rule:
     known = {field.name for field in fields(rule)}
-    for name, value in sizes.items():
+    sizes: dict[str, int] = {}
+    for name, value in given.items():
         if name not in known:
-            raise unknown(f"task.{name}", name, known)
+            raise unknown(f"task.{name}", name, {*known, "partial_credit"})
         if not isinstance(value, int) or isinstance(value, bool):
             raise ParameterError(f"task.{name}", value, "a whole number")
+        sizes[name] = value
     return rule(**sizes)
 
 

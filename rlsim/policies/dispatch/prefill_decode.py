@@ -29,7 +29,8 @@ class Legs:
 class PrefillDecode:
     """Every turn begins on the prefill pool and decodes on the decode pool after one token; with ordering prefill-leg.
 
-    What was cut and is resumed begins again with a prefill leg, as its KV is gone.
+    What was cut and is resumed begins again with a prefill leg, as its KV is gone. Both pools have a replica that is
+    open at any time: compositions that would close all of one are refused.
     """
 
     prefill_pool: str = "prefill"

@@ -1,0 +1,1 @@
+"""OpenAI-compatible servers as replicas: where they are, what they offer, what is refused, how one talks to them."""

@@ -1,0 +1,42 @@
+"""What no live run can give is refused by name before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+from policy_runs import POLICIES, scenario
+
+from rlsim.build import plan
+from rlsim.core.errors import ParameterError
+from rlsim.live.backends import Fake, backend
+from rlsim.live.run import oracles, refuse
+
+
+def test_presets_that_know_lengths_still_to_come_are_these() -> None:
+    knowing = [preset for preset in POLICIES if list(oracles(plan(scenario({"preset": preset, **POLICIES[preset]}))))]
+    assert knowing == ["tailsieve"]
+
+
+def test_an_oracle_is_refused_with_the_key_of_its_part() -> None:
+    longest_first = {"use": "longest-first", "predictor": "oracle"}
+    made = plan(
+        scenario(
+            {"preset": "one-step-off", "parts": {"ordering": longest_first}}, rollout__scheduling_policy="priority"
+        )
+    )
+    with pytest.raises(ParameterError, match=r"policy\.parts\.ordering.*cannot tell lengths still to come"):
+        refuse(made, Fake())
+
+
+def test_a_predictor_from_finished_mates_is_not_refused() -> None:
+    longest_first = {"use": "longest-first", "predictor": "siblings-mean"}
+    made = plan(
+        scenario(
+            {"preset": "one-step-off", "parts": {"ordering": longest_first}}, rollout__scheduling_policy="priority"
+        )
+    )
+    refuse(made, Fake())
+
+
+def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ParameterError, match="did you mean 'vllm'"):
+        backend("vlm")

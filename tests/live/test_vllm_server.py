@@ -1,0 +1,205 @@
+"""vLLM's HTTP server as a replica, with everything switched on that it offers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+for needed in ("aiohttp", "vllm"):
+    if find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed (docs/live-servers.md)", allow_module_level=True)
+
+from real_servers import VLLM_ENVIRONMENT, free_port, has_worker, serving, vllm_command
+from server_runs import (
+    call,
+    calls_of_many_lengths,
+    counted,
+    cut_after_five,
+    offers_of,
+    plan_on,
+    settings_for,
+    with_engine,
+)
+from tiny_models import write_folder, write_weights
+
+from rlsim.core.commands import Abort
+from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.live.protocols import Made, Weights
+from rlsim.live.servers.offers import ServerOffers
+from rlsim.live.servers.settings import ServerSettings
+from rlsim.planning.live import run_arm
+from rlsim.results.metrics import metrics
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("vllm") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def settings(folder: Path) -> Iterator[ServerSettings]:
+    port = free_port()
+    with serving(vllm_command(folder, port), port, folder.parent / "log", VLLM_ENVIRONMENT):
+        yield settings_for(port)
+
+
+@pytest.fixture(scope="module")
+def offers(settings: ServerSettings) -> ServerOffers:
+    return offers_of(settings)
+
+
+def completions(offers: ServerOffers) -> ServerOffers:
+    """As it is found without --enable-scale-out."""
+    return replace(offers, dialect="completions", span_versions=False)
+
+
+def test_what_it_offers_is_found_out(offers: ServerOffers) -> None:
+    assert (offers.dialect, offers.exact_lengths, offers.max_model_len) == ("tokens", "declared", 512)
+    assert (offers.counts, offers.token_ids, offers.log_probs, offers.priorities) == (True, True, True, True)
+    assert (offers.pause, offers.abort, offers.reset, offers.sleep) == (True, True, True, True)
+    assert (offers.span_versions, offers.weight_version, offers.update) == (True, True, has_worker())
+    assert offers.gauges == {"running", "waiting", "kv_use"}
+
+
+@pytest.mark.parametrize("dialect", ["tokens", "completions"])
+def test_calls_make_exactly_the_tokens_that_were_ordered(
+    settings: ServerSettings, offers: ServerOffers, dialect: str
+) -> None:
+    chosen, counter = offers if dialect == "tokens" else completions(offers), "vllm:generation_tokens_total"
+    before = counted(settings, counter)
+    calls = with_engine(settings, calls_of_many_lengths, chosen)
+    for ordered, made in calls:
+        assert (len(made.tokens), made.reason, made.segments) == (ordered, "length", ((0, ordered),))
+        assert len(made.log_probs) == ordered
+        assert max(made.log_probs) < 0 < made.first_token_at
+    assert counted(settings, counter) - before == sum(ordered for ordered, _ in calls)
+
+
+@pytest.mark.parametrize("dialect", ["tokens", "completions"])
+@pytest.mark.parametrize("by_id", [True, False])
+def test_an_aborted_call_keeps_its_tokens_and_frees_its_seat(
+    settings: ServerSettings, offers: ServerOffers, dialect: str, by_id: bool
+) -> None:
+    async def work(engine: OpenAiEngine) -> tuple[Made, int | None]:
+        made = await cut_after_five(engine)
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if engine.gauges[-1].running == 0:
+                break
+        return made, engine.gauges[-1].running
+
+    chosen = replace(offers if dialect == "tokens" else completions(offers), abort=by_id)
+    made, running = with_engine(settings, work, chosen)
+    assert made.reason == "abort"
+    assert 5 <= len(made.tokens) < 450
+    assert made.segments == ((0, len(made.tokens)),)
+    assert running == 0
+
+
+def test_a_paused_server_makes_nothing_and_calls_can_be_cut_meanwhile(
+    settings: ServerSettings, offers: ServerOffers
+) -> None:
+    async def work(engine: OpenAiEngine) -> None:
+        kept, cut = Made(), Made()
+        tasks = [
+            asyncio.create_task(engine.generate(call(300, sample=one), made)) for one, made in ((1, kept), (2, cut))
+        ]
+        while len(kept.tokens) < 5 or len(cut.tokens) < 5:
+            await asyncio.sleep(0.001)
+        await engine.pause()
+        await asyncio.sleep(0.2)
+        frozen = len(kept.tokens)
+        await engine.abort([2])
+        await asyncio.sleep(0.2)
+        assert (len(kept.tokens), cut.reason, tasks[0].done()) == (frozen, "abort", False)
+        await engine.resume()
+        await asyncio.gather(*tasks)
+        assert (len(kept.tokens), kept.reason) == (300, "length")
+
+    with_engine(settings, work, offers)
+
+
+def test_a_new_version_amid_a_call_splits_its_tokens_by_the_servers_own_word(
+    settings: ServerSettings, offers: ServerOffers
+) -> None:
+    async def work(engine: OpenAiEngine) -> None:
+        made = Made()
+        task = asyncio.create_task(engine.generate(call(300), made))
+        for version in (1, 2):
+            while len(made.tokens) < 20 * version:
+                await asyncio.sleep(0.001)
+            await engine.pause()
+            assert await engine.load(Weights(version, None), reset=version == 2) == version
+            await engine.resume()
+        await task
+        assert [version for version, _ in made.segments] == [0, 1, 2]
+        assert sum(count for _, count in made.segments) == 300
+        assert min(count for _, count in made.segments) >= 10
+
+    with_engine(settings, work, offers)
+
+
+@pytest.mark.skipif(not has_worker(), reason="no worker extension that loads weights from files")
+def test_weights_from_a_file_are_those_that_it_then_serves(
+    settings: ServerSettings, offers: ServerOffers, folder: Path
+) -> None:
+    other = write_weights(folder.parent / "other.safetensors", seed=1)
+    sums = [_checksums(settings)]
+
+    async def work(engine: OpenAiEngine) -> None:
+        made = Made()
+        task = asyncio.create_task(engine.generate(call(300), made))
+        for version, file in ((1, other), (2, folder / "model.safetensors")):
+            while len(made.tokens) < 20 * version:
+                await asyncio.sleep(0.001)
+            await engine.pause()
+            assert await engine.load(Weights(version, file), reset=True) == version
+            sums.append(await asyncio.to_thread(_checksums, settings))
+            await engine.resume()
+        await task
+        assert [version for version, _ in made.segments] == [0, 1, 2]
+
+    with_engine(settings, work, offers)
+    assert sums[1] != sums[0]
+    assert sums[2] == sums[0]
+
+
+def _checksums(settings: ServerSettings) -> object:
+    asked = urllib.request.Request(
+        f"{settings.root}/weight_checker", b'{"action": "checksum"}', {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return json.loads(answer.read())["checksums"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("sync-disaggregated", {}),
+        ("areal", {"max_head_offpolicyness": 2, "max_concurrent_rollouts": 5}),
+        ("pipelinerl", {"llm_max_rollouts": 4}),
+        ("nemo-rl-recompute-kv", {"max_trajectory_age_steps": 2}),
+        ("slime-april", {"over_sampling_batch_size": 5}),
+        ("laminar", {}),
+    ],
+)
+def test_a_policy_runs_on_it_to_its_end_and_its_ledger_closes(
+    settings: ServerSettings, tmp_path: Path, preset: str, parameters: dict[str, int]
+) -> None:
+    made = plan_on([settings.url], preset, **parameters)
+    told = run_arm("it", made, "openai", tmp_path)
+    assert told.fault is None
+    log = told.run.run.log
+    assert [row.step for row in log.iterations] == list(range(5))
+    assert metrics(told.run.run).ledger_closes
+    if preset == "slime-april":
+        assert any(isinstance(command, Abort) for row in log.decisions for command in row.commands)
