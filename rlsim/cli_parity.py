@@ -69,7 +69,6 @@ def _fit(engine: Backend, wanted: bool | None) -> Calibrate | None:
 
 def _fitted(runs: Sequence[Run]) -> Fitted:
     from calibration.live_fit import fit_live
-
     from rlsim.planning.parity.study import Fitted
 
     found = fit_live(runs)
