@@ -37,7 +37,7 @@ from rlsim.live.clock import CONTROLLER, SERVICES, Clock
 from rlsim.live.crew import Crew
 from rlsim.live.fleet import Fleet
 from rlsim.live.pool import WorkerPool
-from rlsim.live.protocols import Call, Record, TrainerLostError
+from rlsim.live.protocols import Call, EngineLostError, Record, TrainerLostError
 from rlsim.live.running import Running
 from rlsim.live.training import TrainerDriver
 from rlsim.world.deadlock import deadlock_report
@@ -93,7 +93,7 @@ class Execution:
         self._over: asyncio.Future[RlsimError | None] = asyncio.get_running_loop().create_future()
         self._execute: dict[type, Callable[[Any], None]] = {
             Submit: self._submit,
-            Abort: lambda command: self._do(self._abort(command)),
+            Abort: self._abort,
             Train: lambda command: self._do(self._train(command)),
             Sync: lambda command: self._do(self._sync(command)),
             SetRole: lambda command: self._do(self._set_role(command)),
@@ -185,10 +185,13 @@ class Execution:
             self._stop(TrainerLostError("the trainer is gone; see above for what it said"))
 
     def _stuck(self) -> RlsimError:
-        lost = self._fleet.gone
-        if len(lost) == len(self._crew.engines):
-            return RlsimError(f"no replica is left: all {len(lost)} were lost")
+        lost, engines = sorted(self._fleet.gone), len(self._crew.engines)
+        if len(lost) == engines:
+            return EngineLostError(f"no replica is left: all {engines} were lost")
         report = deadlock_report(self._clock.now, self._controller, self.log, self._steps, self._fleet.calls)
+        if lost:
+            names = ", ".join(map(str, lost))
+            return EngineLostError(f"the policy cannot go on without the replicas that were lost ({names})\n{report}")
         return DeadlockError(report)
 
     # -- commands -------------------------------------------------------------------------------------
@@ -233,13 +236,15 @@ class Execution:
             del self._restoring[call.sample]
             self._fleet.submit(replica, call)
 
-    async def _abort(self, command: Abort) -> None:
+    def _abort(self, command: Abort) -> None:
         early = [sample for sample in command.samples if sample in self._restoring]
         cuts = [cut_of(self._restoring.pop(sample), self._controller.samples[sample].replica) for sample in early]
         for cut in cuts:
             self._calls.cut(cut)
-        ended = await self._fleet.abort(command.samples)
-        cuts += [self._cut(running) for running in ended]
+        self._do(self._aborted(self._fleet.stop(command.samples), cuts))
+
+    async def _aborted(self, stopped: list[Running], cuts: list[Cut]) -> None:
+        cuts += [self._cut(running) for running in await self._fleet.abort(stopped)]
         self._deliver(Aborted(tuple(sorted(cuts, key=lambda made: made.sample))))
 
     async def _train(self, command: Train) -> None:

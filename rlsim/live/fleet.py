@@ -63,13 +63,18 @@ class Fleet:
         self._running[call.sample] = self._on[replica][call.sample] = running
         running.task = asyncio.create_task(self._run(running))
 
-    async def abort(self, samples: Iterable[int]) -> list[Running]:
-        """End calls; those that had not ended by themselves, once they all have ended."""
+    def stop(self, samples: Iterable[int]) -> list[Running]:
+        """The calls of these samples that are under way now, for ``abort``; later ones are not meant."""
         found = [self._running[sample] for sample in samples if sample in self._running]
-        by_replica: dict[int, list[int]] = {}
         for running in found:
             running.stopped = True
             _release(running)
+        return found
+
+    async def abort(self, found: Sequence[Running]) -> list[Running]:
+        """End calls that are stopped; those that had not ended by themselves, once they all have ended."""
+        by_replica: dict[int, list[int]] = {}
+        for running in found:
             by_replica.setdefault(running.replica, []).append(running.call.sample)
         await self._each(by_replica, lambda replica: self.engines[replica].abort(by_replica[replica]))
         if found:
@@ -116,6 +121,8 @@ class Fleet:
         """Tell of a lost replica, and of its calls, which end now or have just ended."""
         first = replica not in self.gone
         self.gone.add(replica)
+        for running in self._on[replica].values():
+            _release(running)
         cut = [running for running in ended if not running.stopped]
         if first or cut:
             self._caller.lost(replica, cut)
@@ -144,7 +151,7 @@ class Fleet:
         start = self._clock.now
         await self._each(alive, lambda replica: self._load(replica, weights, mode != "keep"))
         await sleep_until(self._clock, start + ticks)
-        for replica in alive:
+        for replica in [replica for replica in alive if replica not in self.gone]:
             self._log.spans.append(SpanRow(replica, what, start, self._clock.now, version))
         await self._each(alive, self._go_on)
 
