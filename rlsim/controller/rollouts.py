@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from rlsim.controller.targets import Targets
 from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
 from rlsim.core.events import Aborted, Cut, Finished, ReplicaLost, Scored, Segments, ToolReturned
 from rlsim.core.view import ANYWHERE, Group, Sample, View
@@ -47,8 +48,7 @@ class Rollouts:
         self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
         self._needs = policy.dispatch.needs if isinstance(policy.dispatch, Confined) else ()
         self._entering: deque[Sample] = deque()
-        self._vacant: deque[int] = deque()
-        """Steps for which a group was promised that failed: the next groups take their places."""
+        self._targets = Targets(view.shape.prompts_per_step)
         self._next_sample = self._next_draw = 0
         ordering = policy.ordering
         self._fetches_kv: Callable[[View, Sample], bool] = (
@@ -95,7 +95,7 @@ class Rollouts:
         cut = [self._call_lost(made) for made in event.cuts]
         for group in {sample.group.group: sample.group for sample in cut if sample.losses > MAX_LOSSES}.values():
             if group.group in self.view.open:
-                self._vacant.append(group.target)
+                self._targets.vacate(group.target)
                 self.abandon(group, "failed")
         for sample in cut:
             if sample.sample in self.view.parked and self.accepts_calls:
@@ -347,9 +347,8 @@ class Rollouts:
         view.started_groups += 1
         draw, recycle = view.recycled.popleft() if self._redraws() else (self._next_draw, 0)
         self._next_draw += not recycle
-        target = self._vacant.popleft() if self._vacant else number // view.shape.prompts_per_step
         kind = self._request_class(draw) if self._request_class else 0
-        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, target, kind)
+        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, self._targets.of(number), kind)
         view.open[number] = group
         for member in range(self.policy.allocation.members(view)):
             sample = Sample(self._next_sample, group, member)
