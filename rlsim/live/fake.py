@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from rlsim.core.engine import Request
 from rlsim.core.log import WindowRow
@@ -109,9 +110,10 @@ class FakeEngine:
         if self._lost:
             return
         self._lost = True
-        gone = [self._ends.pop(request.sample) for request in self._halt()]
-        waiting, self._at_boundary = self._at_boundary, []
-        for future in (*gone, *waiting):
+        waiting: list[asyncio.Future[Any]] = [*self._at_boundary]
+        waiting += [self._ends.pop(request.sample) for request in self._halt()]
+        self._at_boundary.clear()
+        for future in waiting:
             if not future.done():
                 future.set_exception(EngineLostError("the fake engine was told to die"))
 

@@ -45,14 +45,14 @@ def planned(preset: str, **changes: Any) -> Plan:
     return plan(scenario({"preset": preset, **POLICIES[preset]}, **{**sizes, **changes}))
 
 
-def lived(made: Plan, arrange: Arrange, oracle: bool = True) -> Ending:
-    """A fake run under faults; oracles are let in, so that every preset can be tried."""
+def lived(made: Plan, arrange: Arrange, change: Callable[[Crew], Crew] = lambda crew: crew) -> Ending:
+    """A fake run under faults, with a crew changed; oracles are let in, so that every preset can be tried."""
 
     async def main(clock: Clock) -> Ending:
         workload = made.workload_of(0)
         world = make_world(made, workload)
         controller = make_controller(made, workload)
-        crew = fake_crew(world, clock)
+        crew = change(fake_crew(world, clock))
         execution = Execution(controller, world, clock, crew, NoJournal())
         arrange(clock, crew, execution)
         return await execution.run(made.scenario.run.steps)
