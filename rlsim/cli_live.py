@@ -39,6 +39,7 @@ def run_live(document: Document, engine: str, arm: str | None, out: Path | None,
 
 def _show(told: Told, out: Path | None, as_json: bool) -> None:
     from rlsim.planning import present
+    from rlsim.planning.live import learning_text
 
     if out is not None and not told.unsaved:
         print(f"saved to {out}", file=sys.stderr)

@@ -195,7 +195,7 @@ def _notes(told: Comparison) -> Iterator[str]:
     run = told.arms[0].plan.scenario.run
     closes = all(outcome.metrics.ledger_closes for arm in told.arms for outcome in arm.outcomes)
     yield (
-        f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {run.replications} paired replications; "
+        f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {len(told.arms[0].outcomes)} paired replications; "
         f"token ledger {'closes' if closes else 'DOES NOT CLOSE'} in all of them."
     )
 

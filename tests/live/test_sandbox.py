@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.core.commands import CallTool
+from rlsim.live.pool import Served
 from rlsim.live.sandbox import CALCULATOR, Bounds, Calculator, CalculatorTool, Sandbox, SandboxError
+from rlsim.live.spelling import ALPHABET, Spelling
 
 
 def answer(text: str) -> str:
@@ -112,6 +114,28 @@ def test_the_tool_reads_and_writes_tokens() -> None:
     tool = CalculatorTool(lambda turn: "".join(map(chr, turn)), lambda text: [ord(letter) for letter in text])
     told = asyncio.run(tool.call(CallTool(0, 0, 0, 0, 0), [ord(letter) for letter in "6*7"]))
     assert told == [ord("4"), ord("2")]
+
+
+@given(st.text(st.sampled_from(ALPHABET), max_size=20), st.integers(200, 40_000))
+def test_characters_come_back_as_they_were_spelled(text: str, vocabulary: int) -> None:
+    spelling = Spelling(vocabulary)
+    ids = spelling.write(text)
+    assert spelling.read(ids) == text
+    assert all(0 <= number < vocabulary for number in ids)
+
+
+@given(st.lists(st.integers(0, 40_000), max_size=20), st.integers(2, 40_000))
+def test_any_ids_can_be_read_and_every_answer_written(ids: list[int], vocabulary: int) -> None:
+    spelling = Spelling(vocabulary)
+    assert len(spelling.read(ids)) == len(ids)
+    told = spelling.fault(Served("timeout", None, "no answer"))
+    assert all(0 <= number < vocabulary for number in told)
+
+
+def test_a_spelled_turn_is_evaluated() -> None:
+    spelling = Spelling(1000)
+    told = asyncio.run(spelling.calculator().call(CallTool(0, 0, 0, 0, 0), spelling.write("(2+3)*4")))
+    assert spelling.read(told) == "20"
 
 
 # -- bounds -------------------------------------------------------------------------------------------

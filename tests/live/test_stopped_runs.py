@@ -153,6 +153,26 @@ def test_a_file_that_may_not_grow_stops_the_run(tmp_path: Path) -> None:
     assert not [path for path in out.rglob("*") if path.name.endswith((".part", ".old"))]
 
 
+def test_a_full_disk_stops_the_run_and_its_tables_fit_in_the_reserve(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=18m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("may not mount a file system here")
+    try:
+        process = begin(scenario_file(tmp_path), disk / "out")
+        _, said = process.communicate(timeout=240)
+        assert process.returncode == 4, said
+        assert "No space left on device; the run has stopped, its log is whole" in said
+        assert "Traceback" not in said
+        names = {path.name for path in folder(disk / "out").iterdir()}
+        assert {"samples.parquet", "timeline.png", "live.json", "decisions.jsonl"} <= names
+        assert journal(disk / "out").read_bytes().endswith(b"\n")
+        assert "decisions replayed" in replayed(disk / "out")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
 def test_a_mistake_in_an_engine_shows_its_traceback_once_and_exits_with_1(tmp_path: Path) -> None:
     code = (
         "import rlsim.live.fake as fake\n"
@@ -210,6 +230,16 @@ def test_an_oracle_is_refused_with_its_key_before_anything_starts(tmp_path: Path
     assert "policy.parts.ordering" in said
     assert "a live run cannot tell lengths still to come" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tool_that_the_engine_cannot_feed_is_refused(tmp_path: Path) -> None:
+    path = scenario_file(tmp_path)
+    path.write_text(path.read_text() + "live: {tool: calculator}\n")
+    process = begin(path, tmp_path / "out")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.count("\n") == 1
+    assert "live.tool: found 'calculator'; allowed: paced" in said
 
 
 def test_something_else_where_the_run_is_to_go_is_left_alone(tmp_path: Path) -> None:
