@@ -75,7 +75,12 @@ def run(
         str | None, typer.Option(help="Run it for real instead: vllm, vllm-paced, openai or fake.", show_default=False)
     ] = None,
 ) -> None:
-    """Simulate one scenario, or one arm of it, and say what bounds it; or run it live."""
+    """Simulate one scenario, or one arm of it, and say what bounds it; or run it live.
+
+    Exit codes of a live run: 0 all steps; 1 a mistake in the program; 2 refused before it started; 3 nothing left to
+    happen; 4 stopped before the last step (signal, lost replicas or trainer, full disk), its log whole; 130 a second
+    Ctrl-C.
+    """
     if live is not None:
         from rlsim.cli_live import run_live
 

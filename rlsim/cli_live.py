@@ -9,29 +9,65 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from rlsim.planning.live import Told
     from rlsim.scenario.source import Document
 
-STOPPED = 4
-"""Exit code of a run that something stopped before its last step; what it did is in its log."""
+BROKEN, DEADLOCK, STOPPED = 1, 3, 4
+"""Exit codes of a run that did not come to its last step: a mistake in the program, nothing left to happen, something
+that stopped it (a signal, a lost engine or trainer, a full disk). What it did is in its log."""
 
 
 def run_live(document: Document, engine: str, arm: str | None, out: Path | None, as_json: bool) -> None:
     """Run one arm of a scenario live, show it like a simulated one, and say what stopped it."""
-    from rlsim.planning import present
+    from rlsim.live.run import StoppedError
     from rlsim.planning.comparison import plans
-    from rlsim.planning.live import learning_text, run_arm
+    from rlsim.planning.live import run_arm
 
     document.resolve(arm)
     made = {name: found for name, found in plans(document).items() if arm is None or name == arm}
     name, plan = next(iter(made.items()))
-    told = run_arm(name, plan, engine, out)
-    if out is not None:
+    try:
+        told = run_arm(name, plan, engine, out)
+    except StoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
+    _show(told, out, as_json)
+    code = _say_faults(told)
+    if code:
+        raise typer.Exit(code)
+
+
+def _show(told: Told, out: Path | None, as_json: bool) -> None:
+    from rlsim.planning import present
+    from rlsim.planning.live import learning_text
+
+    if out is not None and not told.unsaved:
         print(f"saved to {out}", file=sys.stderr)
     if told.comparison is not None:
         shown = told.comparison
         print(present.as_json(shown) if as_json else present.as_text(shown, detailed=True), end="")
     if not as_json:
         print(learning_text(told.run), end="")
-    if told.fault is not None:
-        print(told.fault, file=sys.stderr)
-        raise typer.Exit(STOPPED)
+
+
+def _say_faults(told: Told) -> int:
+    """On stderr; the exit code."""
+    import traceback
+
+    from rlsim.core.errors import DeadlockError, RlsimError
+
+    for what, (counts, first) in told.run.ending.unserved.items():
+        if counts:
+            told_as = "the trajectory was told so" if what == "tool" else "its reward counts as 0"
+            number = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            print(f"{what} faults: {number}; {told_as} (first: {first})", file=sys.stderr)
+    if told.unsaved:
+        print(told.unsaved, file=sys.stderr)
+    fault = told.fault
+    if fault is None:
+        return STOPPED if told.unsaved else 0
+    if not isinstance(fault, RlsimError):
+        traceback.print_exception(fault)
+        return BROKEN
+    print(fault, file=sys.stderr)
+    return DEADLOCK if isinstance(fault, DeadlockError) else STOPPED

@@ -32,9 +32,12 @@ class Loan:
         if view.trainer == "lent" and not view.running_samples:
             self._recall()
             self._return()
-        if view.trainer == "idle" and view.running_samples and self._placement.lends(view):
+        if view.trainer == "idle" and view.running_samples and self._any_left() and self._placement.lends(view):
             view.trainer, self._asked = "lending", view.now
             self._out.append(SetRole("rollout", lent=True))
+
+    def _any_left(self) -> bool:
+        return any(not self._view.loads.is_lost(replica) for replica in self._replicas)
 
     def _return(self) -> None:
         view = self._view

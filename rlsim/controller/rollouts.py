@@ -11,11 +11,12 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from rlsim.controller.targets import Targets
 from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
-from rlsim.core.events import Aborted, Finished, ReplicaLost, Scored, Segments, ToolReturned
+from rlsim.core.events import Aborted, Cut, Finished, ReplicaLost, Scored, Segments, ToolReturned
 from rlsim.core.view import ANYWHERE, Group, Sample, View
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import FetchesKv, HoldsBack, Learns
+from rlsim.policies.protocols import Confined, FetchesKv, HoldsBack, Learns
 
 Fate = Literal["trained", "dropped_stale", "dropped_surplus", "failed"]
 MAX_LOSSES = 1
@@ -45,7 +46,9 @@ class Rollouts:
         """What samples do next that wait for the others of their turn."""
         self._prompt_tokens, self._scores, self._request_class = prompt_tokens, scores, request_class
         self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
+        self._needs = policy.dispatch.needs if isinstance(policy.dispatch, Confined) else ()
         self._entering: deque[Sample] = deque()
+        self._targets = Targets(view.shape.prompts_per_step)
         self._next_sample = self._next_draw = 0
         ordering = policy.ordering
         self._fetches_kv: Callable[[View, Sample], bool] = (
@@ -88,22 +91,26 @@ class Rollouts:
 
     def replica_lost(self, event: ReplicaLost) -> None:
         """A replica is gone: its calls go on elsewhere, each once; groups that lose one twice are given up."""
-        self.view.loads.close(event.replica)
-        failed: dict[int, Group] = {}
-        for cut in event.cuts:
-            sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
-            sample.made_tokens += cut.tokens
+        self.view.loads.lose(event.replica)
+        cut = [self._call_lost(made) for made in event.cuts]
+        for group in {sample.group.group: sample.group for sample in cut if sample.losses > MAX_LOSSES}.values():
+            if group.group in self.view.open:
+                self._targets.vacate(group.target)
+                self.abandon(group, "failed")
+        for sample in cut:
+            if sample.sample in self.view.parked and self.accepts_calls:
+                self._resume(sample)
+
+    def _call_lost(self, cut: Cut) -> Sample:
+        """Book a call that ended with its replica; its sample is parked, unless nobody wants it."""
+        sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
+        sample.made_tokens += cut.tokens
+        if sample.doomed:
+            self._give_up(sample)
+        else:
             sample.losses += 1
-            if sample.doomed:
-                self._give_up(sample)
-            elif sample.losses > MAX_LOSSES:
-                self._park(sample)
-                failed[sample.group.group] = sample.group
-            else:
-                sample.destination = ANYWHERE
-                self._go_on(sample)
-        for group in failed.values():
-            self.abandon(group, "failed")
+            self._park(sample)
+        return sample
 
     def tool_returned(self, event: ToolReturned) -> None:
         """A tool call ended."""
@@ -288,13 +295,19 @@ class Rollouts:
     def accepts_calls(self) -> bool:
         """Whether calls may be submitted now."""
         view = self.view
-        return view.generating and view.trainer not in ("clearing", "lost") and view.loads.open_count > 0
+        return view.generating and view.trainer not in ("clearing", "lost") and self._reachable
+
+    @property
+    def _reachable(self) -> bool:
+        """Whether there is a replica for every leg of a call."""
+        loads = self.view.loads
+        return loads.open_count > 0 and all(loads.any_open(needed) for needed in self._needs)
 
     def admit(self) -> None:
         """Let in what the admission part has room for."""
         view, admission = self.view, self.policy.admission
         if not self.accepts_calls:
-            view.gate = "train" if view.loads.open_count and view.trainer != "lost" else "lost"
+            view.gate = "train" if self._reachable and view.trainer != "lost" else "lost"
             return
         if self.policy.update.mode == "drain" and view.trainer in ("trained", "syncing"):
             view.gate = "drain"
@@ -334,9 +347,8 @@ class Rollouts:
         view.started_groups += 1
         draw, recycle = view.recycled.popleft() if self._redraws() else (self._next_draw, 0)
         self._next_draw += not recycle
-        target = number // view.shape.prompts_per_step
         kind = self._request_class(draw) if self._request_class else 0
-        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, target, kind)
+        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, self._targets.of(number), kind)
         view.open[number] = group
         for member in range(self.policy.allocation.members(view)):
             sample = Sample(self._next_sample, group, member)

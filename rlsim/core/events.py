@@ -65,6 +65,8 @@ class Scored:
     """Reply to ``Score``."""
 
     sample: int
+    outcome: Literal["done", "timeout", "failed"] = "done"
+    """Whether there is a reward; otherwise it counts as 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What is in flight where: the least loaded replica of all or of a range, without a scan.
 
 A replica can be *closed*: calls under way there still count, but it is no longer the least loaded one of anything, and
-no dispatch or migration part sends a call to it until it is open again.
+no dispatch or migration part sends a call to it until it is open again. One that is *lost* never opens again.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Loads:
 
     def __init__(self, replicas: int) -> None:
         self._closed: set[int] = set()
+        self._lost: set[int] = set()
         self._calls, self._tokens = Least(replicas, self._closed), Least(replicas, self._closed)
 
     @property
@@ -118,9 +119,19 @@ class Loads:
         self._refresh(replica)
 
     def open(self, replica: int) -> None:
-        """Let calls go there again."""
-        self._closed.discard(replica)
-        self._refresh(replica)
+        """Let calls go there again, unless it was lost."""
+        if replica not in self._lost:
+            self._closed.discard(replica)
+            self._refresh(replica)
+
+    def lose(self, replica: int) -> None:
+        """Close it for good."""
+        self._lost.add(replica)
+        self.close(replica)
+
+    def is_lost(self, replica: int) -> bool:
+        """Whether it is closed for good."""
+        return replica in self._lost
 
     def is_open(self, replica: int) -> bool:
         """Whether calls may go there."""

@@ -39,8 +39,9 @@ class Fake:
     label = "EMULATED, fake engines in virtual time; nothing is real but the executor"
 
     def refusals(self, plan: Plan) -> list[ParameterError]:
-        """Nothing: the simulated engine can do all that is modelled."""
-        return []
+        """Tools that read: the simulated engine can do all that is modelled, but it makes no tokens."""
+        tool = plan.scenario.live.tool
+        return [] if tool == "paced" else [ParameterError("live.tool", tool, "paced: fake engines make no tokens")]
 
     def workload(self, plan: Plan, replication: int) -> Workload:
         """The scenario's."""

@@ -104,6 +104,11 @@ class Crew:
         if self.texts is not None:
             self.texts.add_given(sample, tokens)
 
+    def unscored(self, sample: int) -> None:
+        """Nobody could tell the reward of a finished sample: it counts as 0."""
+        if self.texts is not None:
+            self.texts[sample].reward = NO_REWARD
+
     async def score(self, command: Score) -> None:
         """Have a finished sample scored."""
         if self.texts is None:

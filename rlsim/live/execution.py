@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rlsim.controller import Controller
@@ -35,15 +35,18 @@ from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.live.clock import CONTROLLER, SERVICES, Clock
 from rlsim.live.crew import Crew
-from rlsim.live.fleet import Fleet
+from rlsim.live.fleet import Fleet, settled
 from rlsim.live.pool import WorkerPool
-from rlsim.live.protocols import Call, Record, TrainerLostError
+from rlsim.live.protocols import Call, EngineLostError, Record, TrainerLostError
 from rlsim.live.running import Running
 from rlsim.live.training import TrainerDriver
 from rlsim.world.deadlock import deadlock_report
 from rlsim.world.ledger import cut_of, final_rows
 from rlsim.world.timers import Timers
 from rlsim.world.world import World
+
+LAST_REPLIES_SECONDS = 1.0
+"""Real time that commands have to be carried out once the run is over."""
 
 
 class Journal(Protocol):
@@ -60,8 +63,10 @@ class Ending:
 
     log: RunLog
     records: list[Record]
-    fault: RlsimError | None = None
-    """What stopped it before its last step; None where nothing did."""
+    fault: Exception | None = None
+    """What stopped it before its last step; None where nothing did. A mistake in the program is no ``RlsimError``."""
+    unserved: dict[str, tuple[dict[str, int], str]] = field(default_factory=dict)
+    """Tool calls and scorings that came to nothing, by outcome, and what the first one said."""
 
 
 class Execution:
@@ -89,11 +94,12 @@ class Execution:
         self._attended = self._closed = False
         self._gate: str | None = None
         self._steps = 0
+        self._trainer_said = ""
         self._work: set[asyncio.Task[None]] = set()
-        self._over: asyncio.Future[RlsimError | None] = asyncio.get_running_loop().create_future()
+        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self._execute: dict[type, Callable[[Any], None]] = {
             Submit: self._submit,
-            Abort: lambda command: self._do(self._abort(command)),
+            Abort: self._abort,
             Train: lambda command: self._do(self._train(command)),
             Sync: lambda command: self._do(self._sync(command)),
             SetRole: lambda command: self._do(self._set_role(command)),
@@ -107,15 +113,22 @@ class Execution:
         self._steps = steps
         if max_seconds is not None:
             self._clock.at(to_ticks(max_seconds), CONTROLLER, lambda: self._stop(None))
+        asyncio.get_running_loop().set_exception_handler(self._callback_broke)
         self._deliver(Started())
-        fault = await self._over
-        return Ending(self.log, await self._close(), fault)
+        try:
+            fault = await self._over
+        except asyncio.CancelledError:
+            await self._close()
+            raise
+        records, faults = await self._close()
+        unserved = {pool.what: (dict(pool.faults), pool.first_fault) for pool in (self._tools, self._rewards)}
+        return Ending(self.log, records, fault or next(iter(faults), None), unserved)
 
     def stop(self, fault: RlsimError) -> None:
         """End the run as soon as what is under way can be put away: an interruption from outside."""
         self._stop(fault)
 
-    def _stop(self, fault: RlsimError | None) -> None:
+    def _stop(self, fault: Exception | None) -> None:
         if not self._over.done():
             self._over.set_result(fault)
 
@@ -133,7 +146,7 @@ class Execution:
         """A replica is gone, and with it these calls."""
         self._deliver(ReplicaLost(replica, tuple(self._cut(running) for running in cut)))
 
-    def refused(self, fault: RlsimError) -> None:
+    def refused(self, fault: Exception) -> None:
         """An engine refuses a call, or breaks what it promised: the run ends."""
         self._stop(fault)
 
@@ -154,10 +167,8 @@ class Execution:
         try:
             while self._inbox and not self._over.done():
                 self._decide(self._inbox.popleft())
-        except RlsimError as fault:
-            self._stop(fault)
         except Exception as fault:
-            self._over.set_exception(fault)
+            self._stop(fault)
         if not self._over.done() and (self._timers.in_vain or self._timers.idle):
             self._stop(self._stuck())
 
@@ -182,13 +193,16 @@ class Execution:
             self._execute[type(command)](command)
         self._timers.count(event, commands)
         if isinstance(event, TrainerLost):
-            self._stop(TrainerLostError("the trainer is gone; see above for what it said"))
+            self._stop(TrainerLostError(f"the trainer is gone: {self._trainer_said}"))
 
     def _stuck(self) -> RlsimError:
-        lost = self._fleet.gone
-        if len(lost) == len(self._crew.engines):
-            return RlsimError(f"no replica is left: all {len(lost)} were lost")
+        lost, engines = sorted(self._fleet.gone), len(self._crew.engines)
+        if len(lost) == engines:
+            return EngineLostError(f"no replica is left: all {engines} were lost")
         report = deadlock_report(self._clock.now, self._controller, self.log, self._steps, self._fleet.calls)
+        if lost:
+            names = ", ".join(map(str, lost))
+            return EngineLostError(f"the policy cannot go on without the replicas that were lost ({names})\n{report}")
         return DeadlockError(report)
 
     # -- commands -------------------------------------------------------------------------------------
@@ -197,17 +211,25 @@ class Execution:
         """Carry out a command beside everything else; what it raises ends the run."""
         task = asyncio.create_task(work)
         self._work.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._work.discard)
+        task.add_done_callback(self.broken)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
+    def broken(self, task: asyncio.Task[None]) -> None:
+        """A task is over; the loss of the trainer is an event, anything else that it raised ends the run."""
         fault = None if task.cancelled() else task.exception()
         if isinstance(fault, TrainerLostError):
+            self._trainer_said = str(fault)
             self._deliver(TrainerLost())
-        elif isinstance(fault, RlsimError):
+        elif fault is not None:
+            self._stop(fault if isinstance(fault, Exception) else RuntimeError(repr(fault)))
+
+    def _callback_broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something on the clock raised: without it the run would wait for ever."""
+        fault = context.get("exception")
+        if "handle" in context and isinstance(fault, Exception):
             self._stop(fault)
-        elif fault is not None and not self._over.done():
-            self._over.set_exception(fault)
+        else:
+            loop.default_exception_handler(context)
 
     def _submit(self, command: Submit) -> None:
         request = self._calls.request(command, self._clock.now)
@@ -233,13 +255,15 @@ class Execution:
             del self._restoring[call.sample]
             self._fleet.submit(replica, call)
 
-    async def _abort(self, command: Abort) -> None:
+    def _abort(self, command: Abort) -> None:
         early = [sample for sample in command.samples if sample in self._restoring]
         cuts = [cut_of(self._restoring.pop(sample), self._controller.samples[sample].replica) for sample in early]
         for cut in cuts:
             self._calls.cut(cut)
-        ended = await self._fleet.abort(command.samples)
-        cuts += [self._cut(running) for running in ended]
+        self._do(self._aborted(self._fleet.stop(command.samples), cuts))
+
+    async def _aborted(self, stopped: list[Running], cuts: list[Cut]) -> None:
+        cuts += [self._cut(running) for running in await self._fleet.abort(stopped)]
         self._deliver(Aborted(tuple(sorted(cuts, key=lambda made: made.sample))))
 
     async def _train(self, command: Train) -> None:
@@ -273,28 +297,34 @@ class Execution:
         self._deliver(ToolReturned(command.sample, len(given), served.outcome))
 
     async def _score(self, command: Score) -> None:
-        await self._rewards.serve(command.sample, lambda: self._crew.score(command))
-        self._deliver(Scored(command.sample))
+        served = await self._rewards.serve(command.sample, lambda: self._crew.score(command))
+        if served.outcome != "done":
+            self._crew.unscored(command.sample)
+        self._deliver(Scored(command.sample, served.outcome))
 
     def _wake_at(self, command: WakeAt) -> None:
         self._clock.at(command.at, SERVICES, lambda: self._deliver(Woke(command.at)))
 
     # -- the end --------------------------------------------------------------------------------------
 
-    async def _close(self) -> list[Record]:
+    async def _close(self) -> tuple[list[Record], list[Exception]]:
+        """Stop everything and settle the books; what the engines noted, and what went wrong in stopping."""
         log = self.log
         log.end = self._clock.now
         self._trainer.close()
-        records, under_way = await self._fleet.close()
-        await _settled(self._work)
-        await self._crew.trainer.close()
+        records, under_way, faults = await self._fleet.close()
+        await settled(self._work, LAST_REPLIES_SECONDS)
+        try:
+            await self._crew.trainer.close()
+        except Exception as fault:
+            faults.append(fault)
         for running in under_way:
             self._crew.took(running)
-        made = {running.call.sample: running.made_tokens for running in under_way if not running.lost}
+        made = {running.call.sample: running.made_tokens for running in under_way}
         made |= {call.sample: call.tokens for call in self._untold()}
         log.final = final_rows(self._controller, made, self._calls.trajectories)
         self._count(records)
-        return records
+        return records, faults
 
     def _count(self, records: list[Record]) -> None:
         """The engines' own counts; of one that keeps none, or was lost, what it delivered stands for it."""
@@ -320,13 +350,3 @@ class Execution:
             elif isinstance(event, Aborted | ReplicaLost):
                 ended.extend(event.cuts)
         return ended
-
-
-async def _settled(work: set[asyncio.Task[None]], seconds: float = 1.0) -> None:
-    """Let aborts under way report; call off what does not end by itself."""
-    if work:
-        _, late = await asyncio.wait(work, timeout=seconds)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)

@@ -7,7 +7,8 @@ made of asyncio tasks, and whatever the two do differently is the executor's doi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from rlsim.core.engine import Request
 from rlsim.core.log import WindowRow
@@ -23,7 +24,7 @@ class FakeEngine:
         self._replica, self._clock = replica, clock
         self._timer: Timer | None = None
         self._paused = self._waking = self._lost = False
-        self._at_boundary: list[Callable[[], None]] = []
+        self._at_boundary: list[asyncio.Future[None]] = []
         self._ends: dict[int, asyncio.Future[str]] = {}
         self._windows: list[WindowRow] = []
 
@@ -34,8 +35,7 @@ class FakeEngine:
 
     async def generate(self, call: Call, made: Made) -> None:
         """Run the call on the replica."""
-        if self._lost:
-            raise EngineLostError("the fake engine is gone")
+        self._check()
         request = call.request
         end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._ends[call.sample] = end
@@ -54,6 +54,7 @@ class FakeEngine:
 
     async def abort(self, samples: Sequence[int]) -> None:
         """End calls at the next boundary."""
+        self._check()
         await self._quiet()
         for request in self._replica.abort(samples):
             self._end(request, "abort")
@@ -67,18 +68,19 @@ class FakeEngine:
 
     async def pause(self) -> None:
         """Stop at the next boundary."""
+        self._check()
         self._paused = True
         await self._quiet()
 
     async def resume(self) -> None:
         """Run again."""
+        self._check()
         self._paused = False
         self._wake_soon()
 
     async def load(self, weights: Weights, reset: bool) -> int:
         """Serve another version from now on."""
-        if self._lost:
-            raise EngineLostError("the fake engine is gone")
+        self._check()
         if reset:
             self._replica.reset()
             for request in self._replica.requests():
@@ -88,13 +90,35 @@ class FakeEngine:
 
     async def sleep(self) -> None:
         """KV is lost."""
+        self._check()
         self._replica.reset()
 
     async def wake(self) -> None:
         """Nothing to bring back."""
+        self._check()
 
     async def close(self) -> Record:
         """Stop with the steps done by now."""
+        for request in self._halt():
+            self._end(request, "abort")
+        ranks = self._replica.ranks
+        sampled, preemptions = sum(rank.decoded_tokens for rank in ranks), sum(rank.preemptions for rank in ranks)
+        return Record(self._windows, sampled, preemptions)
+
+    def lose(self) -> None:
+        """Die as a killed process does: what the steps done by now have made has arrived, and nothing else will."""
+        if self._lost:
+            return
+        self._lost = True
+        waiting: list[asyncio.Future[Any]] = [*self._at_boundary]
+        waiting += [self._ends.pop(request.sample) for request in self._halt()]
+        self._at_boundary.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(EngineLostError("the fake engine was told to die"))
+
+    def _halt(self) -> list[Request]:
+        """No further step; the requests that this leaves unfinished."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -103,20 +127,11 @@ class FakeEngine:
                 self._windows.append(self._replica.window(end))
                 for request in self._replica.end(end):
                     self._end(request, "stop")
-        for request in self._replica.abort([request.sample for request in self._replica.requests()]):
-            self._end(request, "abort")
-        ranks = self._replica.ranks
-        sampled, preemptions = sum(rank.decoded_tokens for rank in ranks), sum(rank.preemptions for rank in ranks)
-        return Record(self._windows, sampled, preemptions)
+        return self._replica.abort([request.sample for request in self._replica.requests()])
 
-    def lose(self) -> None:
-        """Die as a killed process does: calls end with what they had made at the last boundary."""
-        self._lost = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for end in self._ends.values():
-            if not end.done():
-                end.set_exception(EngineLostError("the fake engine was told to die"))
+    def _check(self) -> None:
+        if self._lost:
+            raise EngineLostError("the fake engine is gone")
 
     # -- windows --------------------------------------------------------------------------------------
 
@@ -125,7 +140,7 @@ class FakeEngine:
         if self._timer is None:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._at_boundary.append(lambda: waiter.done() or waiter.set_result(None))  # type: ignore[func-returns-value, arg-type]
+        self._at_boundary.append(waiter)
         self._cut()
         await waiter
 
@@ -143,9 +158,10 @@ class FakeEngine:
             self._end(request, "stop")
         self._timer = None
         if self._at_boundary:
-            actions, self._at_boundary = self._at_boundary, []
-            for action in actions:
-                action()
+            waiting, self._at_boundary = self._at_boundary, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
             self._clock.at(now, self._replica.index, self._go_on)
         elif not self._paused:
             self._begin()

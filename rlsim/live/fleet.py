@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from rlsim.core.commands import UpdateMode
-from rlsim.core.errors import RlsimError
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.clock import Clock, sleep_until
 from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, Weights
 from rlsim.live.running import Running
 
-Action = Callable[[Engine], Awaitable[object]]
+LAST_TOKENS_SECONDS = 5.0
+"""Real time that calls have to end once their engine has been closed."""
 
 
 class Caller(Protocol):
@@ -28,8 +28,12 @@ class Caller(Protocol):
         """A replica is gone, and with it these calls."""
         ...
 
-    def refused(self, fault: RlsimError) -> None:
-        """An engine refuses a call, or breaks what it promised: no other engine mends that."""
+    def refused(self, fault: Exception) -> None:
+        """An engine refuses a call, breaks what it promised, or has a mistake: no other engine mends that."""
+        ...
+
+    def broken(self, task: asyncio.Task[None]) -> None:
+        """A task of the fleet is over; what it raised nobody expected."""
         ...
 
 
@@ -62,14 +66,20 @@ class Fleet:
         running = Running(replica, call)
         self._running[call.sample] = self._on[replica][call.sample] = running
         running.task = asyncio.create_task(self._run(running))
+        running.task.add_done_callback(self._caller.broken)
 
-    async def abort(self, samples: Iterable[int]) -> list[Running]:
-        """End calls; those that had not ended by themselves, once they all have ended."""
+    def stop(self, samples: Iterable[int]) -> list[Running]:
+        """The calls of these samples that are under way now, for ``abort``; later ones are not meant."""
         found = [self._running[sample] for sample in samples if sample in self._running]
-        by_replica: dict[int, list[int]] = {}
         for running in found:
             running.stopped = True
             _release(running)
+        return found
+
+    async def abort(self, found: Sequence[Running]) -> list[Running]:
+        """End calls that are stopped; those that had not ended by themselves, once they all have ended."""
+        by_replica: dict[int, list[int]] = {}
+        for running in found:
             by_replica.setdefault(running.replica, []).append(running.call.sample)
         await self._each(by_replica, lambda replica: self.engines[replica].abort(by_replica[replica]))
         if found:
@@ -83,7 +93,7 @@ class Fleet:
                 call = running.rest(self._clock.now)
         except EngineLostError:
             running.lost = True
-        except RlsimError as fault:
+        except Exception as fault:
             running.lost = True
             self._caller.refused(fault)
         del self._running[call.sample], self._on[replica][call.sample]
@@ -116,6 +126,8 @@ class Fleet:
         """Tell of a lost replica, and of its calls, which end now or have just ended."""
         first = replica not in self.gone
         self.gone.add(replica)
+        for running in self._on[replica].values():
+            _release(running)
         cut = [running for running in ended if not running.stopped]
         if first or cut:
             self._caller.lost(replica, cut)
@@ -144,7 +156,7 @@ class Fleet:
         start = self._clock.now
         await self._each(alive, lambda replica: self._load(replica, weights, mode != "keep"))
         await sleep_until(self._clock, start + ticks)
-        for replica in alive:
+        for replica in [replica for replica in alive if replica not in self.gone]:
             self._log.spans.append(SpanRow(replica, what, start, self._clock.now, version))
         await self._each(alive, self._go_on)
 
@@ -220,29 +232,37 @@ class Fleet:
 
         await self._each(replicas, wake)
 
-    async def close(self) -> tuple[list[Record], list[Running]]:
-        """Stop all engines: what they noted, and the calls that this cut."""
+    async def close(self) -> tuple[list[Record], list[Running], list[Exception]]:
+        """Stop all engines: what they noted, the calls that this cut, and what went wrong in it."""
         under_way = list(self._running.values())
         for running in under_way:
             running.stopped = True
             _release(running)
-        records = await asyncio.gather(*(engine.close() for engine in self.engines))
-        if under_way:
-            await asyncio.wait([running.task for running in under_way])
+        told = await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True)
+        await settled({running.task for running in under_way}, LAST_TOKENS_SECONDS)
         for chore in self._chores:
             chore.cancel()
-        return list(records), under_way
+        faults = [answer for answer in told if isinstance(answer, Exception)]
+        return [answer if isinstance(answer, Record) else Record() for answer in told], under_way, faults
 
     def _chore(self, work: Awaitable[None]) -> None:
         async def done() -> None:
-            try:
-                await work
-            except RlsimError as fault:
-                self._caller.refused(fault)
+            await work
 
         task = asyncio.create_task(done())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        task.add_done_callback(self._caller.broken)
+
+
+async def settled(work: Collection[asyncio.Task[None]], seconds: float) -> None:
+    """Let tasks end within real seconds; call off those that do not, and do not wait for what ignores that."""
+    if work:
+        _, late = await asyncio.wait(work, timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=seconds)
 
 
 def _release(running: Running) -> None:

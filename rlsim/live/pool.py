@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -36,9 +37,13 @@ class WorkerPool:
         retries: int = 0,
     ) -> None:
         """``timeout_seconds`` is of one attempt, in real time; a failed or late one is made ``retries`` times more."""
-        self._clock, self._log, self._what = clock, log, what
+        self._clock, self._log, self.what = clock, log, what
         self._seats = None if workers is None else asyncio.Semaphore(workers)
         self._timeout_seconds, self._retries = timeout_seconds, retries
+        self.faults: Counter[str] = Counter()
+        """Jobs that came to nothing after all attempts, by outcome."""
+        self.first_fault = ""
+        """What the first of them said."""
 
     async def serve(self, sample: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
         """Run a job once a worker is free; whatever it raises is its outcome, not an error of the run."""
@@ -51,7 +56,10 @@ class WorkerPool:
     async def _timed(self, sample: int, asked: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
         start = self._clock.now
         served = await self._tried(job)
-        self._log.services.append(ServiceRow(sample, self._what, asked, start, self._clock.now))
+        self._log.services.append(ServiceRow(sample, self.what, asked, start, self._clock.now))
+        if served.outcome != "done":
+            self.faults[served.outcome] += 1
+            self.first_fault = self.first_fault or f"sample {sample}: {served.fault}"
         return served
 
     async def _tried(self, job: Callable[[], Awaitable[T]]) -> Served[T]:
@@ -66,8 +74,15 @@ class WorkerPool:
         try:
             if self._timeout_seconds is None:
                 return Served("done", await job())
-            return Served("done", await asyncio.wait_for(job(), self._timeout_seconds))
-        except TimeoutError:
-            return Served("timeout", None, f"no answer within {self._timeout_seconds:g} s")
+            return await self._within(self._timeout_seconds, job)
         except Exception as fault:  # a tool is user code: whatever it raises is its outcome
             return Served("failed", None, f"{type(fault).__name__}: {fault}")
+
+    async def _within(self, seconds: float, job: Callable[[], Awaitable[T]]) -> Served[T]:
+        """Not ``wait_for``, which waits for a job that does not let itself be called off."""
+        attempt = asyncio.ensure_future(job())
+        try:
+            done, _ = await asyncio.wait((attempt,), timeout=seconds)
+            return Served("done", attempt.result()) if done else Served("timeout", None, f"no answer in {seconds:g} s")
+        finally:
+            attempt.cancel()

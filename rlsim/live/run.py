@@ -15,11 +15,15 @@ from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.live.clock import Clock, run_real, run_virtual
 from rlsim.live.crew import Crew
 from rlsim.live.execution import Ending, Execution, Journal
+from rlsim.live.fleet import settled
 from rlsim.workload.workload import Workload
 from rlsim.world.making import Run, make_controller, make_world
 from rlsim.world.world import World
 
 Watch = Callable[[Execution, Crew], None]
+CALLED_OFF_SECONDS = 5.0
+"""Real time that starts under way have to end when one has failed."""
+STOPPED = "the run was stopped; everything up to here is in its log"
 
 
 class StoppedError(RlsimError):
@@ -94,11 +98,11 @@ def run_live(
         world = make_world(plan, workload)
         crew = backend.crew(plan, world, clock, work)
         controller = make_controller(plan, workload, oracle=False)
-        await started(crew)
+        await started_unless_stopped(crew)
         clock.restart()
         execution = Execution(controller, world, clock, crew, journal)
         watch(execution, crew)
-        with interruptible(execution):
+        with interruptible(lambda name: execution.stop(StoppedError(f"{name}: {STOPPED}"))):
             ending = await execution.run(steps or plan.scenario.run.steps, plan.scenario.run.max_simulated_seconds)
         return LiveRun(Run(plan, replication, ending.log), ending, crew)
 
@@ -106,32 +110,52 @@ def run_live(
 
 
 async def started(crew: Crew) -> None:
-    """Start engines and trainer side by side; when one cannot, stop the others."""
-    told = await asyncio.gather(
-        *(engine.start() for engine in crew.engines), crew.trainer.start(), return_exceptions=True
-    )
-    faults = [answer for answer in told if isinstance(answer, BaseException)]
-    if faults:
+    """Start engines and trainer side by side; when one cannot, or somebody stops it, stop them all."""
+    jobs = {asyncio.create_task(engine.start()) for engine in crew.engines}
+    jobs.add(asyncio.create_task(crew.trainer.start()))
+    try:
+        done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+        for job in done:
+            job.result()
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        await settled(jobs, CALLED_OFF_SECONDS)
         await asyncio.gather(*(engine.close() for engine in crew.engines), crew.trainer.close(), return_exceptions=True)
-        raise faults[0]
+        raise
+
+
+async def started_unless_stopped(crew: Crew) -> None:
+    """Start; ``StoppedError`` when somebody stops it meanwhile."""
+    starting = asyncio.create_task(started(crew))
+    with interruptible(lambda name: starting.cancel()):
+        try:
+            await starting
+        except asyncio.CancelledError:
+            raise StoppedError("interrupted while engines and trainer were starting: nothing was run") from None
 
 
 @contextmanager
-def interruptible(execution: Execution) -> Iterator[None]:
-    """Ctrl-C and a request to terminate put everything away; a second Ctrl-C does not wait for that."""
-    loop = asyncio.get_running_loop()
+def interruptible(stop: Callable[[str], object]) -> Iterator[None]:
+    """Ctrl-C and a request to terminate call ``stop`` with the signal's name; a second one does not wait for it.
 
-    def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        execution.stop(StoppedError("interrupted: everything up to here is in the log"))
+    The second has the effect that the signal has by default: ``KeyboardInterrupt``, or the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def first(number: signal.Signals) -> None:
+        for each in signals:
+            loop.remove_signal_handler(each)
+        stop(number.name)
 
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
+        for number in signals:
+            loop.add_signal_handler(number, first, number)
     except (ValueError, RuntimeError, NotImplementedError):
         pass  # not the main thread, which alone gets signals
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in signals:
             loop.remove_signal_handler(number)

@@ -20,6 +20,7 @@ from rlsim.live.models import device_of, model_of
 from rlsim.live.paced import PacedTrainer, SpokenTools
 from rlsim.live.protocols import LiveTrainer
 from rlsim.live.recipe import Recipe
+from rlsim.live.spelling import Spelling
 from rlsim.live.tasks.registry import make_task
 from rlsim.live.tasks.verifiable import Verifiable
 from rlsim.live.texts import Texts, random_prompts
@@ -80,6 +81,8 @@ class Vllm:
             for replica in range(len(world.replicas))
         ]
         crew = _crew(plan, world, clock, engines, model.vocabulary)
+        if live.tool == "calculator":
+            crew = replace(crew, tools=Spelling(model.vocabulary).calculator())
         if live.trainer == "torch":
             trainer, pace = _trainer(plan, model.folder, work), replace(crew.pace, sync_ticks=0, pull_time=_no_time)
             crew = replace(crew, trainer=trainer, pace=pace, score_now=_coin)
@@ -104,6 +107,8 @@ class PacedVllm:
         found = refusals(plan, "vllm-paced", "cpu")
         if plan.scenario.live.task is not None:
             found.append(ParameterError("live.task", plan.scenario.live.task.name, "none: a paced run learns nothing"))
+        if plan.scenario.live.tool != "paced":
+            found.append(ParameterError("live.tool", plan.scenario.live.tool, "paced: durations are the scenario's"))
         return found
 
     def workload(self, plan: Plan, replication: int) -> Workload:
@@ -146,6 +151,7 @@ def _crew(plan: Plan, world: World, clock: Clock, engines: Sequence[VllmEngine],
         paced_rewards(world, clock, lambda sample: books[0]),
         texts=Texts(random_prompts(world.workload, vocabulary)),
         pace=pace_of(world),
+        tool_fault=Spelling(vocabulary).fault,
         limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),
     )
 

@@ -39,7 +39,9 @@ class Told:
     comparison: Comparison | None
     """None where no measured step ended."""
     run: LiveRun
-    fault: RlsimError | None
+    fault: Exception | None
+    unsaved: str = ""
+    """Why its tables are not on disk, where that is so."""
 
 
 def run_arm(
@@ -61,9 +63,8 @@ def run_arm(
     with tempfile.TemporaryDirectory(prefix="rlsim-live-") as work:
         made = _journalled(plan, backend, directory, Path(work), replication, watch)
     facts = facts_of(engine, backend, made)
-    if directory is not None and folder is not None:
-        _save(folder, directory, made, facts)
-    return Told(_comparison(name, plan, made, engine, backend), made, made.ending.fault)
+    unsaved = "" if folder is None or directory is None else _save(folder, directory, made, facts)
+    return Told(_comparison(name, plan, made, engine, backend), made, made.ending.fault, unsaved)
 
 
 def _journalled(
@@ -85,6 +86,7 @@ def _journalled(
 def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
     """What the record says of how the run was made."""
     records, fault = made.ending.records, made.ending.fault
+    unserved = made.ending.unserved.items()
     steps = sum(row.steps for record in records for row in record.windows)
     late = sum(record.late_steps for record in records)
     return {
@@ -94,7 +96,8 @@ def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fault": None if fault is None else str(fault),
+        "fault": said(fault),
+        "unserved": {what: {**counts, "first": first} for what, (counts, first) in unserved if counts},
         "late_steps": late,
         "late_share": late / steps if steps else 0.0,
         "worst_lateness_seconds": max((record.worst_lateness_seconds for record in records), default=0.0),
@@ -103,17 +106,30 @@ def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
     }
 
 
-def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -> None:
-    """The tables where they can be made, and the facts; the decisions are there already."""
+def said(fault: Exception | None) -> str | None:
+    """A fault in words; a mistake in the program with its kind."""
+    if fault is None or isinstance(fault, RlsimError):
+        return None if fault is None else str(fault)
+    return f"{type(fault).__name__}: {fault}"
+
+
+def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -> str:
+    """The facts, and the tables where they can be made and fit; the decisions are there already. Why not, if not."""
     from rlsim.planning.save import save_run
     from rlsim.results.store import write_metrics
 
-    if made.run.log.iterations:
+    unsaved = ""
+    try:
+        save_run(directory, made.run)
         with suppress(ParameterError):
-            told = metrics(made.run)
-            save_run(directory, made.run, told)
-            write_metrics(folder, [told])
-    _write(directory / FACTS, json.dumps(facts, indent=1) + "\n")
+            write_metrics(folder, [metrics(made.run)])
+    except OSError as error:
+        unsaved = f"{directory}: tables and figures are not all there: {error}"
+    try:
+        _write(directory / FACTS, json.dumps(facts, indent=1) + "\n")
+    except OSError as error:
+        unsaved = unsaved or f"{directory / FACTS}: {error.strerror}"
+    return unsaved
 
 
 def _comparison(name: str, plan: Plan, made: LiveRun, engine: str, backend: Backend) -> Comparison | None:

@@ -193,9 +193,10 @@ def _notes(told: Comparison) -> Iterator[str]:
     yield from _sensitivity(told)
     yield from _sources(told)
     run = told.arms[0].plan.scenario.run
+    replications = len(told.arms[0].outcomes)
     closes = all(outcome.metrics.ledger_closes for arm in told.arms for outcome in arm.outcomes)
     yield (
-        f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {run.replications} paired replications; "
+        f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {replications} paired replications; "
         f"token ledger {'closes' if closes else 'DOES NOT CLOSE'} in all of them."
     )
 

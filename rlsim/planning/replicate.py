@@ -57,7 +57,7 @@ def perform(task: Task) -> Outcome:
     if task.out is not None:
         from rlsim.planning.save import save_run
 
-        save_run(task.out, run, told)
+        save_run(task.out, run)
     headline = task.scenario.headline
     waits = latency(run, headline.slo if headline else None)
     return Outcome(task.name, task.replication, told, verdict(told, made), waits)

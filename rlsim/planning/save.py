@@ -16,7 +16,6 @@ from rlsim.core.errors import ParameterError
 from rlsim.planning.comparison import Comparison, arm_folder
 from rlsim.planning.present import as_json
 from rlsim.results.atomic import replacing
-from rlsim.results.metrics import Metrics
 from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, write_metrics, write_run
 from rlsim.results.tables import TABLES
 from rlsim.scenario.resolved import resolved_yaml
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def save_run(directory: Path, run: Run, told: Metrics) -> None:
+def save_run(directory: Path, run: Run) -> None:
     """One replication: tables and decisions, and of the first also the trace and the figures."""
     write_run(directory, run)
     if run.replication == 0:

@@ -150,6 +150,16 @@ class HoldsBack(Protocol):
         ...
 
 
+@runtime_checkable
+class Confined(Protocol):
+    """A dispatch part that cannot place a call unless each of some ranges has an open replica."""
+
+    @property
+    def needs(self) -> tuple[range, ...]:
+        """Those ranges."""
+        ...
+
+
 class Dispatch(Protocol):
     """Which replica serves the next call of a sample?"""
 

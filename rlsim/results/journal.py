@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from rlsim.core.errors import RlsimError
 from rlsim.core.log import Decision
@@ -23,35 +25,47 @@ class JournalError(RlsimError, OSError):
 
 
 class FileJournal:
-    """One JSON value a line, each written before its commands are carried out."""
+    """One JSON value a line, each written before its commands are carried out.
+
+    Lines reach the operating system at once: they outlive the process, not a power cut.
+    """
 
     def __init__(self, path: Path, reserve_bytes: int = RESERVE_BYTES) -> None:
-        self._path, self._reserve = path, path.with_name(".reserve")
+        self._path = path
         self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
-        self._full = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._reserve, "wb") as reserve:
-                os.posix_fallocate(reserve.fileno(), 0, reserve_bytes)
+            self._reserve: BinaryIO | None = _reserved(path.with_name(".reserve"), reserve_bytes)
             self._file = open(path, "wb", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise JournalError(f"{path}: {error.strerror}") from error
 
     def note(self, decision: Decision) -> None:
-        """Write one; the first that finds the disk full is still written, from the reserve, and stops the run."""
+        """Write one; the first that finds the disk full is still written, from the reserve, and stops the run.
+
+        ``JournalError`` then, and for every line that cannot be kept; what is in the file stays whole lines.
+        """
         line = (self._encode(to_json(decision)) + "\n").encode()
         at = self._file.tell()
+        full = self._refused(line, at)
+        if full is not None and self._reserve is not None and full.errno in (errno.ENOSPC, errno.EDQUOT):
+            self.release()
+            kept = self._refused(line, at) is None
+            said = "the run has stopped, its log is whole" if kept else "the run has stopped"
+            raise JournalError(f"{self._path}: {full.strerror}; {said}") from full
+        if full is not None:
+            raise JournalError(f"{self._path}: {full.strerror}; the run has stopped") from full
+
+    def _refused(self, line: bytes, at: int) -> OSError | None:
+        """Write a line at a place, in full or not at all; why not."""
         try:
             self._write(line)
         except OSError as error:
-            if self._full or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise JournalError(f"{self._path}: {error.strerror}") from error
-            self._full = True
-            self.release()
-            self._file.seek(at)
-            self._file.truncate(at)
-            self._write(line)
-            raise JournalError(f"{self._path}: {error.strerror}; the run has stopped, its log is whole") from error
+            with suppress(OSError):
+                self._file.truncate(at)
+                self._file.seek(at)
+            return error
+        return None
 
     def _write(self, line: bytes) -> None:
         written = 0
@@ -60,12 +74,27 @@ class FileJournal:
 
     def release(self) -> None:
         """Give the reserve to whatever is still to be written."""
-        self._reserve.unlink(missing_ok=True)
+        if self._reserve is not None:
+            self._reserve.close()
+            self._reserve = None
 
     def close(self) -> None:
         """The run is over."""
         self.release()
         self._file.close()
+
+
+def _reserved(path: Path, size_bytes: int) -> BinaryIO:
+    """Disk space that is free again when the file is closed, however the process ends: it has no name."""
+    reserve = open(path, "wb")  # noqa: SIM115
+    try:
+        os.posix_fallocate(reserve.fileno(), 0, size_bytes)
+    except OSError:
+        reserve.close()
+        raise
+    finally:
+        path.unlink()
+    return reserve
 
 
 class NoJournal:

@@ -105,6 +105,7 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
 def load_decisions(path: str | os.PathLike[str], max_bytes: int = MAX_DECISION_BYTES) -> list[Decision]:
     """The decisions of a ``decisions.jsonl``.
 
+    The last line of a run that was broken off may be cut short: its commands were never carried out, it is left out.
     Raises ``StoreError`` for a file that cannot be read or is larger than ``max_bytes``, and ``RecordError``
     with file and line for one that does not hold decisions.
     """
@@ -114,12 +115,23 @@ def load_decisions(path: str | os.PathLike[str], max_bytes: int = MAX_DECISION_B
             size = os.fstat(file.fileno()).st_size
             if size > max_bytes:
                 raise StoreError(f"{name}: found {size} bytes; allowed: at most {max_bytes}")
-            numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip() and not _cut(line))
             return [_decision(line, f"{name}:{number}") for number, line in numbered]
     except StoreError:
         raise
     except OSError as error:
         raise StoreError(f"{name}: {error.strerror}") from error
+
+
+def _cut(line: bytes) -> bool:
+    """Whether this is only the beginning of a line, as the last of a file can be."""
+    if line.endswith(b"\n"):
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
 
 
 def _decision(line: bytes, where: str) -> Decision:

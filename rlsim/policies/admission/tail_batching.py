@@ -36,8 +36,10 @@ class TailBatching:
         return self
 
     def room(self, view: View) -> tuple[int, str]:
-        """A whole round, once the weights of the last one are served."""
-        if view.round_groups or view.steps_begun > view.version:
+        """A whole round, once the weights of the last one are served; during it, what its batch has lost."""
+        if view.steps_begun > view.version:
             return 0, "barrier"
         batch = view.shape.prompts_per_step
+        if view.round_groups:
+            return batch - view.open_groups - len(view.ready), "barrier"
         return batch if long_round(view) else math.ceil(self.eta_p * batch), "barrier"

@@ -16,6 +16,8 @@ class Legs:
 
     def __init__(self, prefill: Pool, decode: Pool, to_prefill: Router, to_decode: Router) -> None:
         self.prefill, self.decode = prefill, decode
+        self.needs = (prefill.replicas, decode.replicas)
+        """Both legs of a call need a replica."""
         self._to_prefill, self._to_decode = to_prefill, to_decode
 
     def replica(self, view: View, sample: Sample) -> int:
