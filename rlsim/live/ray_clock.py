@@ -16,9 +16,14 @@ TRIES = 15
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+def node_ns() -> int:
+    """CLOCK_MONOTONIC of this node."""
+    return time.monotonic_ns()
+
+
 def node_now() -> Ticks:
     """The clock of this node, as engines there get it."""
-    return time.monotonic_ns() * TICKS_PER_NANOSECOND
+    return node_ns() * TICKS_PER_NANOSECOND
 
 
 def host() -> str:

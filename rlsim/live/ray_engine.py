@@ -20,7 +20,7 @@ from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weigh
 from rlsim.live.ray_actor import Actor, ActorGoneError, Hire
 from rlsim.live.ray_clock import Offset, host, offset
 from rlsim.live.ray_freight import Freight
-from rlsim.live.ray_host import EngineHost, News, Presence, read_remains
+from rlsim.live.ray_host import EngineHost, News, Presence, remains, remove
 from rlsim.live.site import EngineSpec
 
 CLOSE_SECONDS = 30.0
@@ -155,30 +155,31 @@ class RayEngine:
         actor, listener, self._actor, self._listener = self._actor, self._listener, None, None
         if actor is None:
             return Record()
-        if listener is None:
-            actor.end()
-            return Record()
-        record = await self._last(actor, listener)
-        listener.cancel()
+        record = None if listener is None else await self._last(actor, listener)
         actor.end()
-        return self._on_own_clock(record)
+        if self.presence is not None:
+            left = await self._remains(actor, self.presence.folder, listener is not None and record is None)
+            record = record or left
+        return self._on_own_clock(record or Record())
 
-    async def _last(self, actor: Actor, listener: asyncio.Task[None]) -> Record:
+    async def _last(self, actor: Actor, listener: asyncio.Task[None]) -> Record | None:
+        """The engine's own answer, when all reports have been taken; None when there is none."""
         with contextlib.suppress(ActorGoneError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 record: Record = await actor.ask("close")
                 await listener
-                await actor.ask("clean")
                 return record
-        return await self._remains(actor)
+        listener.cancel()
+        return None
 
-    async def _remains(self, actor: Actor) -> Record:
-        actor.end()
+    async def _remains(self, actor: Actor, folder: Path, is_wanted: bool) -> Record | None:
+        """Remove the actor's files; what they tell, if it ``is_wanted``."""
         with contextlib.suppress(ActorGoneError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                assert self.presence is not None
-                return await actor.after(read_remains, self._spec, self.presence.folder)
-        return Record()
+                if is_wanted:
+                    return await actor.after(remains, self._spec, folder)
+                await actor.after(remove, folder)
+        return None
 
     def _on_own_clock(self, record: Record) -> Record:
         ticks = self.offset.ticks(0, self._now)

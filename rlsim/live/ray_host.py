@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from rlsim.core.events import Segments
 from rlsim.core.ticks import Ticks
 from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Made, Record, Weights
 from rlsim.live.ray_actor import Porter
-from rlsim.live.ray_clock import host, node_now
+from rlsim.live.ray_clock import host, node_now, node_ns
 from rlsim.live.ray_freight import Parcel, unpack, unpack_model
 from rlsim.live.site import EngineSpec, TrainerSpec
 
@@ -91,7 +90,7 @@ class EngineHost:
 
     async def clock(self) -> int:
         """Nanoseconds of the node's monotonic clock."""
-        return time.monotonic_ns()
+        return node_ns()
 
     async def start(self, model: tuple[Parcel, ...]) -> None:
         """Build the engine and start it."""
@@ -170,26 +169,22 @@ class EngineHost:
         self._something.set()
         return record
 
-    async def clean(self) -> None:
-        """Remove its files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
 
 def notes_of(folder: Path) -> Path:
     """What an engine writes down goes here."""
     return folder / "engine"
 
 
-async def remains(spec: EngineSpec, folder: Path) -> Record:
+def remains(spec: EngineSpec, folder: Path) -> Record:
     """What an engine whose actor is gone has noted on this node; its files are removed."""
-    record = await spec.build(spec.model, node_now, notes_of(folder)).close()
-    shutil.rmtree(folder, ignore_errors=True)
+    record = asyncio.run(spec.build(spec.model, node_now, notes_of(folder)).close())
+    remove(folder)
     return record
 
 
-def read_remains(spec: EngineSpec, folder: Path) -> Record:
-    """The same, for a task without an event loop."""
-    return asyncio.run(remains(spec, folder))
+def remove(folder: Path) -> None:
+    """The files of an actor that is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class TrainerHost:
@@ -223,9 +218,8 @@ class TrainerHost:
         return await asyncio.to_thread(self._porter.pack, file)
 
     async def close(self) -> None:
-        """As the trainer's; published files are removed."""
+        """As the trainer's."""
         await self._trainer.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 async def _model(porter: Porter, folder: Path, parcels: tuple[Parcel, ...], work: Path) -> Path:

@@ -12,7 +12,7 @@ from rlsim.core.commands import Train
 from rlsim.live.protocols import Experience, Learnt, TrainerLostError, Weights
 from rlsim.live.ray_actor import Actor, ActorGoneError, Hire
 from rlsim.live.ray_freight import Freight
-from rlsim.live.ray_host import Presence, TrainerHost
+from rlsim.live.ray_host import Presence, TrainerHost, remove
 from rlsim.live.site import TrainerSpec
 
 CLOSE_SECONDS = 30.0
@@ -62,3 +62,6 @@ class RayTrainer:
         with contextlib.suppress(ActorGoneError, TimeoutError):
             await asyncio.wait_for(actor.ask("close"), CLOSE_SECONDS)
         actor.end()
+        if self.presence is not None:
+            with contextlib.suppress(ActorGoneError, TimeoutError):
+                await asyncio.wait_for(actor.after(remove, self.presence.folder), CLOSE_SECONDS)
