@@ -130,4 +130,10 @@ async def _answer(answer: Any) -> Any:
             raise error.cause from None
         raise
     except RayError as error:
-        raise ActorGoneError(str(error).strip().partition("\n")[0]) from error
+        raise ActorGoneError(_in_short(str(error))) from error
+
+
+def _in_short(message: str) -> str:
+    """The first line of many, which says what was lost, and the last, which says why."""
+    lines = [line.strip() for line in message.split("\n") if line.strip()]
+    return "; ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else "no reason was given"

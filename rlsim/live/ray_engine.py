@@ -24,7 +24,9 @@ from rlsim.live.ray_host import EngineHost, News, Presence, remains, remove
 from rlsim.live.site import EngineSpec
 
 CLOSE_SECONDS = 30.0
-"""What an actor gets to stop its engine, and a node to tell what is left of one."""
+"""What an actor gets to stop its engine."""
+REMAINS_SECONDS = 10.0
+"""What a node gets to tell what is left of one: it may be gone itself."""
 SAME_CLOCK = Offset(0, 0)
 
 
@@ -175,7 +177,7 @@ class RayEngine:
     async def _remains(self, actor: Actor, folder: Path, is_wanted: bool) -> Record | None:
         """Remove the actor's files; what they tell, if it ``is_wanted``."""
         with contextlib.suppress(ActorGoneError, TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(REMAINS_SECONDS):
                 if is_wanted:
                     return await actor.after(remains, self._spec, folder)
                 await actor.after(remove, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -33,6 +34,7 @@ class Presence:
     host: str
     folder: Path
     """Of its files, on its node."""
+    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class EngineHost:
 
     async def presence(self) -> Presence:
         """Where this is."""
-        return Presence(self._porter.node(), host(), self._folder)
+        return Presence(self._porter.node(), host(), self._folder, os.getpid())
 
     async def clock(self) -> int:
         """Nanoseconds of the node's monotonic clock."""
@@ -197,7 +199,7 @@ class TrainerHost:
 
     async def presence(self) -> Presence:
         """Where this is."""
-        return Presence(self._porter.node(), host(), self._folder)
+        return Presence(self._porter.node(), host(), self._folder, os.getpid())
 
     async def start(self, model: tuple[Parcel, ...]) -> None:
         """Build the trainer and start it."""

@@ -6,6 +6,7 @@ An existing cluster where an address is given, else a local one that listens on 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +24,8 @@ from rlsim.live.site import EngineSpec, Needs, Placed, TrainerSpec
 
 PATIENCE_SECONDS = 30.0
 """What a cluster gets to make room."""
+KNOCK_SECONDS = 10.0
+"""What a connection to a cluster may take."""
 ADDRESS = "RAY_ADDRESS"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No report of usage to anybody; an actor that asks for no GPU keeps what it sees."""
@@ -93,8 +96,9 @@ class RaySite:
             if self._address is None:
                 ray.init(num_cpus=max(cpus, os.cpu_count() or 1), address="local", **quiet)
             else:
+                _knock(self._address)
                 ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             where = "a local Ray cluster did not start" if self._address is None else f"no Ray cluster: {self._address}"
             raise RlsimError(f"{where}: {error}") from error
         self._is_ours = True
@@ -140,6 +144,13 @@ def require_ray() -> None:
     """Refuse, with what to install, where there is no Ray."""
     if find_spec("ray") is None:
         raise RlsimError("--cluster ray needs Ray: pip install 'rlsim[cluster]' (see README, section Live)")
+
+
+def _knock(address: str) -> None:
+    """See whether anybody listens there: Ray would try for minutes. ``auto`` and the like it finds by itself."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 
 
 def _bundle(needs: Needs) -> dict[str, float]:
