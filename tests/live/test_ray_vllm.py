@@ -72,7 +72,6 @@ def test_a_paced_run_goes_on_without_the_replica_whose_actor_is_killed(tmp_path:
                 os.kill(engine.presence.process, signal.SIGKILL)  # type: ignore[attr-defined]
             ended(running)
 
-        execution._fleet._caller = execution
         execution.ended = kill_once  # type: ignore[method-assign]
 
     made, live, cluster = run("paced", "in-flight", "vllm-paced", tmp_path, watch)
