@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import time
@@ -139,6 +140,7 @@ def test_weights_and_models_travel_between_nodes_and_a_node_that_vanishes_is_a_l
         await engines[0].generate(call(6, 10), Made())
         for engine in engines:
             await engine.close()
+        shutil.rmtree(engines[1].presence.folder)  # of a node that vanished without its disk
 
     lives(RaySite(nodes.address, "strict-spread"), work, life)
 
