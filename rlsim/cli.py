@@ -74,6 +74,13 @@ def run(
     live: Annotated[
         str | None, typer.Option(help="Run it for real instead: vllm, vllm-paced, openai or fake.", show_default=False)
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="With --live: engines and trainer as actors of a cluster (ray).", show_default=False),
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="Of an existing Ray cluster; RAY_ADDRESS, or a local one.", show_default=False)
+    ] = None,
 ) -> None:
     """Simulate one scenario, or one arm of it, and say what bounds it; or run it live.
 
@@ -82,10 +89,14 @@ def run(
     Ctrl-C.
     """
     if live is not None:
-        from rlsim.cli_live import run_live
+        from rlsim.cli_live import Where, run_live
 
-        run_live(_load(scenario, overlays, sets), live, arm, out, as_json)
+        run_live(_load(scenario, overlays, sets), live, arm, out, as_json, Where(cluster, ray_address))
         return
+    if cluster is not None or ray_address is not None:
+        from rlsim.core.errors import ParameterError
+
+        raise ParameterError("--cluster", cluster or ray_address, "only with --live")
     _compare(_load(scenario, overlays, sets), out, as_json, workers, arm=arm, single=True)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
+    from rlsim.live.site import Site
     from rlsim.planning.live import Told
+    from rlsim.scenario.live import Live
     from rlsim.scenario.source import Document
 
 BROKEN, DEADLOCK, STOPPED = 1, 3, 4
@@ -17,7 +21,22 @@ BROKEN, DEADLOCK, STOPPED = 1, 3, 4
 that stopped it (a signal, a lost engine or trainer, a full disk). What it did is in its log."""
 
 
-def run_live(document: Document, engine: str, arm: str | None, out: Path | None, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where engines and trainer are to be."""
+
+    cluster: str | None = None
+    """None: processes of this host; ``ray``."""
+    ray_address: str | None = None
+    """Of an existing cluster."""
+
+
+HERE = Where()
+
+
+def run_live(
+    document: Document, engine: str, arm: str | None, out: Path | None, as_json: bool, where: Where = HERE
+) -> None:
     """Run one arm of a scenario live, show it like a simulated one, and say what stopped it."""
     from rlsim.live.run import StoppedError
     from rlsim.planning.comparison import plans
@@ -27,7 +46,8 @@ def run_live(document: Document, engine: str, arm: str | None, out: Path | None,
     made = {name: found for name, found in plans(document).items() if arm is None or name == arm}
     name, plan = next(iter(made.items()))
     try:
-        told = run_arm(name, plan, engine, out)
+        with _site(where, plan.scenario.live) as site:
+            told = run_arm(name, plan, engine, out, site=site)
     except StoppedError as stopped:
         print(stopped, file=sys.stderr)
         raise typer.Exit(STOPPED) from None
@@ -71,3 +91,19 @@ def _say_faults(told: Told) -> int:
         return BROKEN
     print(fault, file=sys.stderr)
     return DEADLOCK if isinstance(fault, DeadlockError) else STOPPED
+
+
+def _site(where: Where, live: Live) -> AbstractContextManager[Site]:
+    """``ParameterError`` for what is no place, ``RlsimError`` where its extra is missing."""
+    from rlsim.core.errors import ParameterError, unknown
+    from rlsim.live.backends import HERE
+
+    if where.cluster is None:
+        if where.ray_address is not None:
+            raise ParameterError("--ray-address", where.ray_address, "only with --cluster ray")
+        return nullcontext(HERE)
+    if where.cluster != "ray":
+        raise unknown("--cluster", where.cluster, ["ray"])
+    from rlsim.live.ray_site import RaySite
+
+    return RaySite(where.ray_address, live.placement)

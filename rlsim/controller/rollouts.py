@@ -99,7 +99,7 @@ class Rollouts:
                 self.abandon(group, "failed")
         for sample in cut:
             if sample.sample in self.view.parked and self.accepts_calls:
-                self._resume(sample)
+                self._start(self.view.parked.pop(sample.sample))
 
     def _call_lost(self, cut: Cut) -> Sample:
         """Book a call that ended with its replica; its sample is parked, unless nobody wants it."""
@@ -317,8 +317,7 @@ class Rollouts:
         while room > 0:
             entered = [sample for _ in range(room) for sample in enter()]
             for sample in entered:  # All are in before the first is placed: dispatch sees the whole batch.
-                view.running_samples += 1
-                self._submit(sample)
+                self._start(sample)
             room, gate = admission.room(view)
         view.gate = gate
 
@@ -360,6 +359,10 @@ class Rollouts:
     def _redraws(self) -> bool:
         leftovers = self.policy.leftovers
         return bool(self.view.recycled) and not (isinstance(leftovers, HoldsBack) and not leftovers.redraws(self.view))
+
+    def _start(self, sample: Sample) -> None:
+        self.view.running_samples += 1
+        self._submit(sample)
 
     def _submit(self, sample: Sample) -> None:
         view, group, policy = self.view, sample.group, self.policy

@@ -12,6 +12,7 @@ from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
 from rlsim.live.fake_crew import fake_crew
 from rlsim.live.run import Backend
+from rlsim.live.site import Here, Site
 from rlsim.workload.workload import Workload
 from rlsim.world.world import World
 
@@ -23,12 +24,26 @@ NAMES = {
 }
 
 
-def backend(name: str) -> Backend:
-    """A backend by name; ``ParameterError`` for an unknown one, ``RlsimError`` where an extra is missing."""
+PLACED = ("vllm", "vllm-paced")
+"""Those whose engines are processes that can be anywhere."""
+HERE = Here()
+
+
+def backend(name: str, site: Site = HERE) -> Backend:
+    """A backend by name, with its engines and trainer at a place.
+
+    ``ParameterError`` for an unknown one, or one that cannot be placed; ``RlsimError`` where an extra is missing.
+    """
     if name not in NAMES:
         raise unknown("--live", name, NAMES)
     module, _, kind = NAMES[name].partition(":")
-    made: Backend = getattr(import_module(module), kind)()
+    make = getattr(import_module(module), kind)
+    if name in PLACED:
+        placed: Backend = make(site)
+        return placed
+    if site is not HERE:
+        raise ParameterError("--cluster", f"--live {name}", " or ".join(f"--live {placed}" for placed in PLACED))
+    made: Backend = make()
     return made
 
 

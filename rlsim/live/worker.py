@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlsim.live.extras import require_live
+from rlsim.live.orphans import end_with_parent
 from rlsim.live.recipe import Order, Part, Recipe
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _OWN = _Own()
 
 def begin(recipe: Recipe, number: int, meeting_point: Path) -> None:
     """Pin the process, meet the other ranks, load the model."""
+    end_with_parent()
     if recipe.cores:
         os.sched_setaffinity(0, {recipe.cores[number % len(recipe.cores)]})
     os.environ["OMP_NUM_THREADS"] = str(recipe.threads)

@@ -16,9 +16,11 @@ from typing import Any
 from rlsim import __version__
 from rlsim.build import Plan, Source
 from rlsim.core.errors import ParameterError, RlsimError
+from rlsim.live.backends import HERE
 from rlsim.live.backends import backend as backend_of
 from rlsim.live.protocols import Learnt
 from rlsim.live.run import Backend, LiveRun, Watch, refuse, run_live
+from rlsim.live.site import Site
 from rlsim.planning.comparison import Arm, Comparison, arm_folder
 from rlsim.planning.replicate import Outcome
 from rlsim.results.atomic import replacing
@@ -51,9 +53,10 @@ def run_arm(
     out: Path | None = None,
     replication: int = 0,
     watch: Watch = lambda execution, crew: None,
+    site: Site = HERE,
 ) -> Told:
     """Run one arm live; ``ParameterError`` for what that cannot be, before anything starts."""
-    backend = backend_of(engine)
+    backend = backend_of(engine, site)
     refuse(plan, backend)
     folder = None if out is None else out / arm_folder(name)
     directory = None if folder is None else folder / f"replication-{replication}"

@@ -54,6 +54,10 @@ class Live(Section):
     cores: tuple[int, ...] = Field(
         default=(), strict=False, description="CPU cores to bind to: engines in order, then the trainer; none: unbound"
     )
+    placement: Literal["pack", "spread", "strict-pack", "strict-spread"] = Field(
+        default="pack",
+        description="Of engines and trainer on the nodes of a cluster, as Ray's placement groups have it",
+    )
     task: LiveTask | None = Field(default=None, description="None: lengths by the workload's laws, and no rewards")
     loss: Loss = Field(default=Loss(), description="How the trainer learns")
     servers: tuple[Name, ...] = Field(

@@ -402,7 +402,7 @@ def test_a_paced_engine_runs_the_steps_of_the_simulated_replica_at_their_pace(ho
 
 
 def test_a_paced_engine_ends_a_step_on_time_or_says_that_it_was_late(paced: VllmEngine) -> None:
-    steps = steps_of(paced, paced._warm_steps)
+    steps = steps_of(paced, 0)
     assert all(earlier.end_ns <= later.start_ns for earlier, later in pairwise(steps))
     punctual = [step for step in steps[1:] if not step.late_ticks]
     assert punctual
