@@ -10,7 +10,7 @@ from rlsim.core.commands import UpdateMode
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, Weights
+from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, TellsSteps, Weights
 from rlsim.live.running import Running
 
 LAST_TOKENS_SECONDS = 5.0
@@ -145,15 +145,16 @@ class Fleet:
     # -- weights --------------------------------------------------------------------------------------
 
     async def publish(self, weights: Weights, mode: UpdateMode, ticks: Ticks, what: str, version: int) -> None:
-        """Give all replicas new weights while all are paused; with the pause it lasts at least ``ticks``.
+        """Give all replicas new weights while all are paused; it lasts at least ``ticks`` from the end of their steps.
 
         ``what`` and ``version`` are for the log: weights that were refused are the old ones.
         """
+        asked = self._clock.now
         alive = [replica for replica in range(len(self.engines)) if replica not in self.gone]
         await self._each(alive, lambda replica: self.engines[replica].pause())
         if mode == "abort":
             await self._each(alive, self._cut_all)
-        start = self._clock.now
+        start = max((self._stopped(replica, asked) for replica in alive), default=asked)
         await self._each(alive, lambda replica: self._load(replica, weights, mode != "keep"))
         await sleep_until(self._clock, start + ticks)
         for replica in [replica for replica in alive if replica not in self.gone]:
@@ -164,10 +165,11 @@ class Fleet:
         """Give every replica new weights on its own."""
 
         async def update(replica: int) -> None:
+            asked = self._clock.now
             await self.engines[replica].pause()
             if mode == "abort":
                 await self._cut_all(replica)
-            await self._load_alone(replica, weights, mode != "keep", ticks)
+            await self._load_alone(replica, weights, mode != "keep", ticks, self._stopped(replica, asked))
             await self._go_on(replica)
 
         await self._each(range(len(self.engines)), update)
@@ -189,12 +191,16 @@ class Fleet:
         await self.engines[replica].pause()
         while (offered := self._offered[replica]) is not None:
             self._offered[replica] = None
-            await self._load_alone(replica, offered[0], True, offered[1])
+            await self._load_alone(replica, offered[0], True, offered[1], self._clock.now)
         self._loading[replica] = False
         await self.engines[replica].resume()
 
-    async def _load_alone(self, replica: int, weights: Weights, reset: bool, ticks: Ticks) -> None:
-        start = self._clock.now
+    def _stopped(self, replica: int, asked: Ticks) -> Ticks:
+        """When a paused engine stopped: at the end of its last step, if it tells, else now."""
+        engine = self.engines[replica]
+        return max(asked, engine.last_step_end()) if isinstance(engine, TellsSteps) else self._clock.now
+
+    async def _load_alone(self, replica: int, weights: Weights, reset: bool, ticks: Ticks, start: Ticks) -> None:
         await self._load(replica, weights, reset)
         await sleep_until(self._clock, start + ticks)
         self._log.spans.append(SpanRow(replica, "sync", start, self._clock.now, weights.version))

@@ -18,6 +18,8 @@ from rlsim.core.ticks import Ticks
 from rlsim.live.protocols import Now
 
 TICKS_PER_NANOSECOND = 1000
+LAST_BYTES = 1024
+"""More than a step takes on disk."""
 GAP_TICKS = 10**9
 """Between two equal steps that are told as one window: what an engine needs to hand out tokens, a millisecond."""
 
@@ -134,6 +136,16 @@ def forget_steps(files: EngineFiles) -> None:
     """Drop the steps so far; the engine goes on at the start of the file. None may be under way."""
     if files.steps.exists():
         os.truncate(files.steps, 0)
+
+
+def last_end_ns(files: EngineFiles) -> int | None:
+    """End of the last step that is written down; None before the first."""
+    if not files.steps.exists():
+        return None
+    with files.steps.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+        lines = file.read().split(b"\n")[:-1]
+    return int(lines[-1].split()[StepNote._fields.index("end_ns")]) if lines else None
 
 
 def zero_ns(now: Now) -> int:

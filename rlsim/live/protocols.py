@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from rlsim.core.commands import CallTool, Score, Train
 from rlsim.core.engine import Request
@@ -129,6 +129,15 @@ class Engine(Protocol):
 
         Of an engine that was lost, what can still be read.
         """
+        ...
+
+
+@runtime_checkable
+class TellsSteps(Protocol):
+    """An engine that knows when its steps end, however late others hear of it."""
+
+    def last_step_end(self) -> Ticks:
+        """When its last step ended; -1 before the first."""
         ...
 
 

@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
-from rlsim.core.ticks import to_seconds
+from rlsim.core.ticks import Ticks, to_seconds
 from rlsim.live.notes import (
+    TICKS_PER_NANOSECOND,
     EndReader,
     EngineFiles,
     EngineReport,
@@ -250,6 +251,11 @@ class VllmEngine:
     async def pause(self) -> None:
         """Let the step under way end and no further one begin."""
         await self._unless_lost(self._llm.pause_generation(mode="keep", clear_cache=False))
+
+    def last_step_end(self) -> Ticks:
+        """By the engine's own clock: vLLM answers a request to pause some 20 ms after its last step."""
+        end_ns = last_end_ns(self._files)
+        return -1 if end_ns is None else (end_ns - zero_ns(self._now)) * TICKS_PER_NANOSECOND
 
     async def resume(self) -> None:
         """Go on."""
