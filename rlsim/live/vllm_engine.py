@@ -27,6 +27,7 @@ from rlsim.live.notes import (
     EngineReport,
     StepNote,
     forget_steps,
+    last_end_ns,
     read_steps,
     report,
     windows,
