@@ -98,8 +98,9 @@ class Rollouts:
                 self._targets.vacate(group.target)
                 self.abandon(group, "failed")
         for sample in cut:
-            if sample.sample in self.view.parked and self.accepts_calls:
-                self._resume(sample)
+            if self.accepts_calls and self.view.parked.pop(sample.sample, None):
+                self.view.running_samples += 1
+                self._submit(sample)
 
     def _call_lost(self, cut: Cut) -> Sample:
         """Book a call that ended with its replica; its sample is parked, unless nobody wants it."""
