@@ -98,7 +98,8 @@ class Rollouts:
                 self._targets.vacate(group.target)
                 self.abandon(group, "failed")
         for sample in cut:
-            if self.accepts_calls and self.view.parked.pop(sample.sample, None):
+            if self.accepts_calls and sample.sample in self.view.parked:
+                del self.view.parked[sample.sample]
                 self.view.running_samples += 1
                 self._submit(sample)
 
