@@ -19,6 +19,7 @@ from rlsim.live.servers.offers import ServerOffers
 from rlsim.live.servers.probe import probe_all
 from rlsim.live.servers.refusals import needs_of, refusals
 from rlsim.live.servers.settings import ServerSettings, settings_of
+from rlsim.live.spelling import Spelling
 from rlsim.live.texts import Texts, random_prompts
 from rlsim.workload.workload import Workload
 from rlsim.world.calls import Calls
@@ -72,14 +73,17 @@ class OpenAi:
         pairs = enumerate(zip(self._settings, self._offers, strict=True))
         self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
         live, seed = plan.scenario.live, world.workload.seed
+        spelling = Spelling(VOCABULARY)
+        spoken = SpokenTools(paced_tools(world, clock, lambda sample: books[0]), seed, VOCABULARY)
         return Crew(
             self._engines,
             PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
             calls,
-            SpokenTools(paced_tools(world, clock, lambda sample: books[0]), seed, VOCABULARY),
+            spelling.calculator() if live.tool == "calculator" else spoken,
             paced_rewards(world, clock, lambda sample: books[0]),
             texts=Texts(random_prompts(world.workload, VOCABULARY)),
             pace=pace_of(world),
+            tool_fault=spelling.fault,
             limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),
         )
 
