@@ -16,6 +16,7 @@ from typing import Any
 
 from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
+from rlsim.core.ticks import Ticks
 from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
 from rlsim.live.ray_actor import Actor, ActorGoneError, Hire
 from rlsim.live.ray_clock import Offset, host, offset
@@ -51,6 +52,7 @@ class RayEngine:
         self._actor: Actor | None = None
         self._listener: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
+        self._last_step_end: Ticks = -1
         self.presence: Presence | None = None
         """Where it is, once it has started."""
         self.offset = SAME_CLOCK
@@ -128,7 +130,12 @@ class RayEngine:
 
     async def pause(self) -> None:
         """Let the step under way end and no further one begin."""
-        await self._ask("pause")
+        ended = await self._ask("pause")
+        self._last_step_end = min(self.offset.ticks(ended, self._now), self._now()) if ended >= 0 else -1
+
+    def last_step_end(self) -> Ticks:
+        """As it was told with the last pause."""
+        return self._last_step_end
 
     async def resume(self) -> None:
         """Go on."""

@@ -16,7 +16,7 @@ from rlsim.core.commands import Train
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.events import Segments
 from rlsim.core.ticks import Ticks
-from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Made, Record, Weights
+from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Made, Record, TellsSteps, Weights
 from rlsim.live.ray_actor import Porter
 from rlsim.live.ray_clock import host, node_now, node_ns
 from rlsim.live.ray_freight import Parcel, unpack, unpack_model
@@ -140,9 +140,10 @@ class EngineHost:
         """As the engine's."""
         await self._engine.abort(samples)
 
-    async def pause(self) -> None:
-        """As the engine's."""
+    async def pause(self) -> Ticks:
+        """As the engine's; when its last step ended, by the node's clock: now, where the engine does not tell."""
         await self._engine.pause()
+        return self._engine.last_step_end() if isinstance(self._engine, TellsSteps) else node_now()
 
     async def resume(self) -> None:
         """As the engine's."""

@@ -293,6 +293,10 @@ def test_times_of_a_node_with_another_clock_are_the_runs(tmp_path: Path, monkeyp
         engine, made = await Scene(tmp_path, now).engine(), Made()
         zero[0] = true_ns() * 1000
         await engine.generate(call(1, 50), made)
+        asked = now()
+        await engine.pause()
+        within = engine.offset.within_nanoseconds * 1000
+        assert asked - within <= engine.last_step_end() <= now()
         return made, await engine.close(), engine.offset
 
     made, record, found = asyncio.run(life())
