@@ -49,7 +49,7 @@ def compared(preset: str, backend: Any, repeats: int = 1, **changes: Any) -> Arm
 def test_a_fake_run_has_no_error_of_any_kind(preset: str, world: dict[str, Any]) -> None:
     made = plan(scenario({"preset": preset, **POLICIES[preset]}, **world))
     if preset == "tailsieve":
-        with pytest.raises(ParameterError, match="a live run has no oracle"):
+        with pytest.raises(ParameterError, match="a part that is no oracle"):
             study("test", {preset: made}, Fake(), Ask("fake", 1))
         return
     arm = study("test", {preset: made}, Fake(), Ask("fake", 1)).arms[0]
