@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,16 @@ from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import to_seconds
 from rlsim.live.clock import Clock
-from rlsim.live.crew import Crew, Limits
-from rlsim.live.fake_crew import pace_of, paced_rewards, paced_tools
+from rlsim.live.crew import Crew
+from rlsim.live.crews import crew_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
+from rlsim.live.models import model_of
 from rlsim.live.openai_engine import OpenAiEngine
-from rlsim.live.paced import PacedTrainer, SpokenTools
 from rlsim.live.servers.offers import ServerOffers
 from rlsim.live.servers.probe import probe_all
 from rlsim.live.servers.refusals import needs_of, refusals
 from rlsim.live.servers.settings import ServerSettings, settings_of
-from rlsim.live.spelling import Spelling
-from rlsim.live.texts import Texts, random_prompts
+from rlsim.live.torch_trainer import TorchTrainer
 from rlsim.workload.workload import Workload
-from rlsim.world.calls import Calls
 from rlsim.world.world import World
 
 VOCABULARY = 256
@@ -32,8 +29,8 @@ VOCABULARY = 256
 class OpenAi:
     """OpenAI-compatible servers, one a replica."""
 
-    virtual, emulated = False, True
-    label = "real servers; EMULATED are trainer, tools and rewards, which only take the time that the costs give them"
+    virtual = emulated = False
+    label = "real servers"
 
     def __init__(self) -> None:
         self._settings: tuple[ServerSettings, ...] = ()
@@ -42,50 +39,37 @@ class OpenAi:
 
     def refusals(self, plan: Plan) -> list[ParameterError]:
         """What the servers lack for this plan, by their own answers to a few calls of some tokens."""
-        live = plan.scenario.live
-        if live.trainer != "paced":
-            return [
-                ParameterError(
-                    "live.trainer", live.trainer, "paced with --live openai: servers are given no trained weights"
-                )
-            ]
-        if live.task is not None:
-            return [ParameterError("live.task", live.task.name, "none with --live openai: lengths are the workload's")]
+        live, paced = plan.scenario.live, paced_parts(plan)
+        self.emulated, self.label = bool(paced), "real servers" + paced
+        trained = live.trainer == "torch"
+        if trained and (live.model is None or not any(Path(live.model).glob("*.safetensors"))):
+            allowed = "the folder of the model that the servers serve, with its weights, or live.trainer: paced"
+            return [ParameterError("live.model", live.model, allowed)]
+        if trainer := trainer_refusals(plan):
+            return trainer
         try:
             self._settings = settings_of(live)
             self._offers = asyncio.run(probe_all(self._settings))
         except ParameterError as error:
             return [error]
-        return refusals(needs_of(plan, plan.policy(plan.shape)), self._offers)
+        needs = needs_of(plan, plan.policy(plan.shape), task=live.task is not None, trained=trained)
+        return refusals(needs, self._offers)
 
     def workload(self, plan: Plan, replication: int) -> Workload:
-        """The scenario's."""
-        return plan.workload_of(replication)
+        """The scenario's, or a task's."""
+        return workload_of(plan, replication)
 
     def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
-        """The servers, random prompts, and all else paced."""
-        books: list[Calls] = []
-
-        def calls(version_of: Callable[[int], int]) -> Calls:
-            books.append(Calls(world, version_of))
-            return books[0]
-
+        """The servers, and a trainer of the model that they serve, which must read its files on their own machine."""
+        live = plan.scenario.live
         pairs = enumerate(zip(self._settings, self._offers, strict=True))
         self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
-        live, seed = plan.scenario.live, world.workload.seed
-        spelling = Spelling(VOCABULARY)
-        spoken = SpokenTools(paced_tools(world, clock, lambda sample: books[0]), seed, VOCABULARY)
-        return Crew(
-            self._engines,
-            PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
-            calls,
-            spelling.calculator() if live.tool == "calculator" else spoken,
-            paced_rewards(world, clock, lambda sample: books[0]),
-            texts=Texts(random_prompts(world.workload, VOCABULARY)),
-            pace=pace_of(world),
-            tool_fault=spelling.fault,
-            limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),
-        )
+        task = task_of(live, plan.scenario.seed)
+        if live.trainer == "paced":
+            return taught(crew_of(plan, world, clock, self._engines, VOCABULARY), None, task)
+        model = model_of(plan.scenario, work, task)
+        trainer = TorchTrainer(recipe_of(plan, model, work))
+        return taught(crew_of(plan, world, clock, self._engines, model.vocabulary), trainer, task)
 
     def facts(self) -> dict[str, Any]:
         """What the servers offer, and their gauges (seconds, running, waiting, share of KV in use)."""
