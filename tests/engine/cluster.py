@@ -320,7 +320,7 @@ class Life:
         update = self.updates.popleft()
         self.version += update.publishes
         if update.scope == "each":
-            self.fleet.update_each(self.version, update.ticks, update.reset, self._updated)
+            self.fleet.update_each(self.version, lambda replica: update.ticks, update.reset, self._updated)
         else:
             self.fleet.pause(lambda: self.clock.after(update.ticks, partial(self._resume, update)))
 
