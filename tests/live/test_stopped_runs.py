@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from policy_runs import BASE
 
 ENDLESS = 10**6
@@ -21,7 +20,7 @@ ENDLESS = 10**6
 def scenario_file(directory: Path, steps: int = ENDLESS, warmup: int = 0) -> Path:
     path = directory / "small.yaml"
     run = {"steps": steps, "warmup_steps": warmup, "replications": 1}
-    path.write_text(yaml.safe_dump({**BASE, "policy": {"preset": "areal"}, "run": run}))
+    path.write_text(json.dumps({**BASE, "policy": {"preset": "areal"}, "run": run}))
     return path
 
 
@@ -219,10 +218,10 @@ def test_an_unknown_engine_is_refused_in_one_line_with_the_nearest_spelling(tmp_
 
 def test_an_oracle_is_refused_with_its_key_before_anything_starts(tmp_path: Path) -> None:
     path = scenario_file(tmp_path)
-    given = yaml.safe_load(path.read_text())
+    given = json.loads(path.read_text())
     given["policy"] = {"preset": "areal", "parts": {"ordering": {"use": "longest-first", "predictor": "oracle"}}}
     given["rollout"]["scheduling_policy"] = "priority"
-    path.write_text(yaml.safe_dump(given))
+    path.write_text(json.dumps(given))
     process = begin(path, tmp_path / "out")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
