@@ -233,7 +233,7 @@ def test_an_oracle_is_refused_with_its_key_before_anything_starts(tmp_path: Path
 
 def test_a_tool_that_the_engine_cannot_feed_is_refused(tmp_path: Path) -> None:
     path = scenario_file(tmp_path)
-    path.write_text(path.read_text() + "live: {tool: calculator}\n")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "live": {"tool": "calculator"}}))
     process = begin(path, tmp_path / "out")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
