@@ -78,9 +78,11 @@ async def cut_after_five(engine: OpenAiEngine) -> Made:
     return made
 
 
-def plan_on(urls: list[str], preset: str, model: str = "", **parameters: Any) -> Plan:
-    """A small run of a preset on servers, everything else paced."""
-    live = {"servers": urls, "trainer": "paced", "gauge_interval_seconds": 0.1}
+def plan_on(
+    urls: list[str], preset: str, model: str = "", taught: dict[str, Any] | None = None, **parameters: Any
+) -> Plan:
+    """A small run of a preset on servers, everything else paced unless ``taught`` says otherwise."""
+    live = {"servers": urls, "trainer": "paced", "gauge_interval_seconds": 0.1, **(taught or {})}
     live |= {"server_model": model} if model else {}
     changes = {"rollout__max_num_seqs": 4, "rollout__gpus": len(urls), "rollout__max_model_len": 256, "live": live}
     changes |= {"workload__response_tokens": {"law": "uniform", "low_tokens": 20, "high_tokens": 150}}

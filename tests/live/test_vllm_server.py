@@ -30,6 +30,8 @@ from server_runs import (
 from tiny_models import write_folder, write_weights
 
 from rlsim.core.commands import Abort
+from rlsim.core.events import Finished
+from rlsim.core.log import RunLog
 from rlsim.live.openai_engine import OpenAiEngine
 from rlsim.live.protocols import Made, Weights
 from rlsim.live.servers.offers import ServerOffers
@@ -203,3 +205,27 @@ def test_a_policy_runs_on_it_to_its_end_and_its_ledger_closes(
     assert metrics(told.run.run).ledger_closes
     if preset == "slime-april":
         assert any(isinstance(command, Abort) for row in log.decisions for command in row.commands)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("task", [None, {"name": "successor", "symbols": 8}])
+def test_a_real_trainer_teaches_it_over_http(
+    settings: ServerSettings, offers: ServerOffers, folder: Path, tmp_path: Path, task: dict[str, object] | None
+) -> None:
+    """Weights in place after every step, log-probs of what it samples, rewards of a task whose lengths are its own."""
+    if not offers.update:
+        pytest.skip("this server takes no weights")
+    taught = {"trainer": "torch", "model": str(folder), "task": task}
+    told = run_arm("it", plan_on([settings.url], "sync-disaggregated", taught=taught), "openai", tmp_path)
+    assert told.fault is None
+    versions = [event.segments[0][0] for event in finished(told.run.run.log)]
+    assert sorted(set(versions)) == list(range(5))
+    assert metrics(told.run.run).ledger_closes
+    learnt = [found for _, found in told.run.crew.learnt]
+    assert len(learnt) == 5
+    assert any(found.metrics["gradient_norm"] > 0 for found in learnt)
+    assert all(found.ess is not None and found.ess > 0.9 for found in learnt)
+
+
+def finished(log: RunLog) -> list[Finished]:
+    return [row.event for row in log.decisions if isinstance(row.event, Finished)]
