@@ -50,8 +50,10 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Processes; defau
 
 def main() -> None:
     """Entry point: errors the user can act on end with one line and exit code 2, a deadlock with 3."""
+    from rlsim.cli_output import let_readers_leave
     from rlsim.core.errors import DeadlockError, RlsimError
 
+    let_readers_leave()
     try:
         app()
     except DeadlockError as error:

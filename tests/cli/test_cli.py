@@ -130,3 +130,17 @@ def test_a_bad_file_ends_with_a_line_and_no_traceback(
     assert f"bad.yaml:{line}" in done.stderr
     for words in told:
         assert words in done.stderr
+
+
+def test_a_reader_may_leave_early() -> None:
+    command = [sys.executable, "-c", "from rlsim.cli import main; main()", "profile", "list"]
+    environment = {**os.environ, "COLUMNS": "20000"}  # more than a pipe holds
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")
