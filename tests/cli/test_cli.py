@@ -133,7 +133,7 @@ def test_a_bad_file_ends_with_a_line_and_no_traceback(
 
 
 def test_a_reader_may_leave_early() -> None:
-    command = [sys.executable, "-c", "from rlsim.cli import main; main()", "profile", "list"]
+    command = [sys.executable, "-c", "from rlsim.cli import main; main()", "run", "--help"]
     environment = {**os.environ, "COLUMNS": "20000"}  # more than a pipe holds
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
