@@ -26,7 +26,9 @@ MOST_SECONDS = 300
 
 def started(out: Path) -> subprocess.Popen[str]:
     """The command as a user gives it, in a session of its own, by which all that it starts can be told."""
-    program = [sys.executable, "-c", "from rlsim.cli import main; main()", "calibrate", "vllm", "--device", "cpu"]
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # whoever started the tests
+    main = f"{heeding}; from rlsim.cli import main; main()"
+    program = [sys.executable, "-c", main, "calibrate", "vllm", "--device", "cpu"]
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [*program, "--out", str(out), *SMALL, *QUICK], stdout=pipe, stderr=pipe, text=True, start_new_session=True
