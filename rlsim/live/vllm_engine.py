@@ -43,6 +43,7 @@ WARM_TOKENS = 32
 """Of the prompt and the response that a new engine makes first: its first steps take seconds."""
 CPU_EXIT_SECONDS = 1.0
 """What a process without a device gets to end by itself."""
+PACED_NICENESS = -10
 LAST_ABORT_SECONDS = 10.0
 """What an engine gets to end its calls when the run is over."""
 _environment = threading.Lock()
@@ -139,12 +140,13 @@ class VllmEngine:
 
     def _bind(self) -> None:
         """All threads there are by now; later ones inherit it."""
-        if self.setup.core is None:
-            return
         for process in self.process_ids:
             for thread in os.listdir(f"/proc/{process}/task"):
-                with contextlib.suppress(ProcessLookupError):  # it has ended since
-                    os.sched_setaffinity(int(thread), {self.setup.core})
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended since, or we may not
+                    if self.setup.core is not None:
+                        os.sched_setaffinity(int(thread), {self.setup.core})
+                    if self.setup.law is not None:  # what has a pace to keep goes before what hands out tokens
+                        os.setpriority(os.PRIO_PROCESS, int(thread), PACED_NICENESS)
 
     # -- loss -----------------------------------------------------------------------------------------
 

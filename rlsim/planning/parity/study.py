@@ -14,7 +14,7 @@ from rlsim.planning.comparison import arm_folder
 from rlsim.planning.parity.errors import ArmParity
 from rlsim.planning.parity.ranking import Ranking, ranking
 from rlsim.planning.parity.seen import seen_of
-from rlsim.planning.parity.trial import REPLICATION, Trial, lived, trial_of, tried
+from rlsim.planning.parity.trial import REPLICATION, NeverOnTimeError, Trial, lived, trial_of, tried
 from rlsim.results.store import write_run
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.source import Document
@@ -76,7 +76,14 @@ def study(name: str, plans: Mapping[str, Plan], backend: Backend, ask: Ask, note
     for repeat in range(ask.repeats):
         for arm, made in plans.items():
             note(f"live run {repeat + 1} of {ask.repeats}: {arm}")
-            found, discarded = tried(made, backend, ask.tries, note)
+            try:
+                found, discarded = tried(made, backend, ask.tries, note)
+            except NeverOnTimeError as never:
+                late[arm] += never.shares
+                if repeat == ask.repeats - 1 and not trials[arm]:
+                    raise
+                note(f"{never}: {arm} goes without this one")
+                continue
             late[arm] += discarded
             trials[arm].append(trial_of(found, chosen[arm]))
             _save(ask.out, arm, f"live-{repeat}", found.run)

@@ -57,7 +57,12 @@ class Trial:
 
 
 class NeverOnTimeError(RlsimError):
-    """Every try of a live run had too many late steps."""
+    """None of the runs made for one that counts had few enough late steps."""
+
+    def __init__(self, said: str, shares: tuple[float, ...]) -> None:
+        super().__init__(said)
+        self.shares = shares
+        """Of late steps, run by run."""
 
 
 def tried(plan: Plan, backend: Backend, tries: int, note: Callable[[str], None]) -> tuple[LiveRun, list[float]]:
@@ -74,7 +79,8 @@ def tried(plan: Plan, backend: Backend, tries: int, note: Callable[[str], None])
         discarded.append(share)
         note(f"{share:.1%} of the steps were late (live.max_late_share {limit:.1%}): not counted, run again")
     shares = ", ".join(f"{share:.1%}" for share in discarded)
-    raise NeverOnTimeError(f"{tries} runs with too many late steps ({shares}; live.max_late_share {limit:.1%})")
+    said = f"{tries} runs with too many late steps ({shares}; live.max_late_share {limit:.1%})"
+    raise NeverOnTimeError(said, tuple(discarded))
 
 
 def lived(plan: Plan, backend: Backend) -> LiveRun:
