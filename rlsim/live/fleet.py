@@ -244,10 +244,12 @@ class Fleet:
         for running in under_way:
             running.stopped = True
             _release(running)
+        chores = list(self._chores)
+        for chore in chores:  # before engines close: a pull of weights must not pause one that has been let go
+            chore.cancel()
+        await settled(chores, LAST_TOKENS_SECONDS)
         told = await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True)
         await settled({running.task for running in under_way}, LAST_TOKENS_SECONDS)
-        for chore in self._chores:
-            chore.cancel()
         faults = [answer for answer in told if isinstance(answer, Exception)]
         return [answer if isinstance(answer, Record) else Record() for answer in told], under_way, faults
 

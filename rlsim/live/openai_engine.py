@@ -307,9 +307,16 @@ class OpenAiEngine:
             with suppress(RlsimError):
                 await self._abort_by_id(calls)
         await self._disconnect(calls, "close")
+        await self._leave_going()
         counted = await self._preemptions()
         await self._client.close()
         return Record(self._busy.rows, preemptions=counted - self._preemptions_before)
+
+    async def _leave_going(self) -> None:
+        """A run may end in the middle of a publication: the server is not ours to leave paused."""
+        if self.offers is not None and self._has.pause and not self._going.is_set():
+            with suppress(RlsimError):
+                await self._client.must("POST", "/resume")
 
     async def _preemptions(self) -> int:
         """Since the server started, by its own count; 0 where it keeps none or is gone."""

@@ -183,30 +183,6 @@ def _checksums(settings: ServerSettings) -> object:
         return json.loads(answer.read())["checksums"]
 
 
-@pytest.mark.parametrize(
-    ("preset", "parameters"),
-    [
-        ("sync-disaggregated", {}),
-        ("areal", {"max_head_offpolicyness": 2, "max_concurrent_rollouts": 5}),
-        ("pipelinerl", {"llm_max_rollouts": 4}),
-        ("nemo-rl-recompute-kv", {"max_trajectory_age_steps": 2}),
-        ("slime-april", {"over_sampling_batch_size": 5}),
-        ("laminar", {}),
-    ],
-)
-def test_a_policy_runs_on_it_to_its_end_and_its_ledger_closes(
-    settings: ServerSettings, tmp_path: Path, preset: str, parameters: dict[str, int]
-) -> None:
-    made = plan_on([settings.url], preset, **parameters)
-    told = run_arm("it", made, "openai", tmp_path)
-    assert told.fault is None
-    log = told.run.run.log
-    assert [row.step for row in log.iterations] == list(range(5))
-    assert metrics(told.run.run).ledger_closes
-    if preset == "slime-april":
-        assert any(isinstance(command, Abort) for row in log.decisions for command in row.commands)
-
-
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 @pytest.mark.parametrize("task", [None, {"name": "successor", "symbols": 8}])
 def test_a_real_trainer_teaches_it_over_http(
@@ -230,3 +206,27 @@ def test_a_real_trainer_teaches_it_over_http(
 
 def finished(log: RunLog) -> list[Finished]:
     return [row.event for row in log.decisions if isinstance(row.event, Finished)]
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("sync-disaggregated", {}),
+        ("areal", {"max_head_offpolicyness": 2, "max_concurrent_rollouts": 5}),
+        ("pipelinerl", {"llm_max_rollouts": 4}),
+        ("nemo-rl-recompute-kv", {"max_trajectory_age_steps": 2}),
+        ("slime-april", {"over_sampling_batch_size": 5}),
+        ("laminar", {}),
+    ],
+)
+def test_a_policy_runs_on_it_to_its_end_and_its_ledger_closes(
+    settings: ServerSettings, tmp_path: Path, preset: str, parameters: dict[str, int]
+) -> None:
+    made = plan_on([settings.url], preset, **parameters)
+    told = run_arm("it", made, "openai", tmp_path)
+    assert told.fault is None
+    log = told.run.run.log
+    assert [row.step for row in log.iterations] == list(range(5))
+    assert metrics(told.run.run).ledger_closes
+    if preset == "slime-april":
+        assert any(isinstance(command, Abort) for row in log.decisions for command in row.commands)
