@@ -32,8 +32,12 @@ class _Pipe(io.RawIOBase):
 
 def let_readers_leave() -> None:
     """From here on a closed pipe behind standard output ends nothing; a terminal is left as it is."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except io.UnsupportedOperation:
+        return  # somebody collects it in memory
     if sys.stdout.isatty():
         return
     sys.stdout.flush()
-    raw = io.BufferedWriter(_Pipe(sys.stdout.fileno()))
+    raw = io.BufferedWriter(_Pipe(descriptor))
     sys.stdout = io.TextIOWrapper(raw, encoding=sys.stdout.encoding, errors=sys.stdout.errors)
