@@ -201,7 +201,8 @@ def test_a_real_trainer_teaches_it_over_http(
     assert len(learnt) == 5
     if task is None:  # an untrained model of 512 tokens answers no question, and learns from none
         assert any(found.metrics["gradient_norm"] > 0 for found in learnt)
-    assert all(found.ess is not None and found.ess > 0.9 for found in learnt)
+    # the first batch is made by whatever weights the server had
+    assert all(found.ess is not None and found.ess > 0.9 for found in learnt[1:])
 
 
 def finished(log: RunLog) -> list[Finished]:
