@@ -125,7 +125,14 @@ def trainer_refusals(plan: Plan) -> list[ParameterError]:
     found = []
     if live.task is not None and live.trainer == "paced":
         found.append(ParameterError("live.trainer", "paced", "torch: a task is there to be learnt"))
+    task, cap = task_of(live, plan.scenario.seed), plan.workload.response_length.cap_tokens
+    if task is not None and cap < task.most_response_tokens:
+        allowed = f"at least {task.most_response_tokens}: a right answer to this task can be so long"
+        found.append(ParameterError("workload.response_tokens.cap_tokens", cap, allowed))
     if live.trainer == "torch":
+        if trainer.packing != "packed":
+            allowed = "packed, or live.trainer: paced: the real trainer pads nothing"
+            found.append(ParameterError("trainer.packing", trainer.packing, allowed))
         for name in ("reference", "critic"):
             if getattr(trainer, name):
                 allowed = "false, or live.trainer: paced: the real trainer has no such model"

@@ -91,7 +91,7 @@ class Execution:
         self._restoring: dict[int, Request] = {}
         self._inbox: deque[Event] = deque()
         self._timers = Timers()
-        self._attended = self._closed = False
+        self._attended = False
         self._gate: str | None = None
         self._steps = 0
         self._trainer_said = ""
@@ -234,21 +234,13 @@ class Execution:
     def _submit(self, command: Submit) -> None:
         request = self._calls.request(command, self._clock.now)
         call = self._crew.call(command, request)
-        ticks = self._bring_kv(command, request)
+        source = self._calls.trajectories[command.sample].replica
+        ticks = self._world.bring_kv_ticks(request.restored_tokens, source, command)
         if ticks:
             self._restoring[command.sample] = request
             self._clock.at(self._clock.now + ticks, SERVICES, lambda: self._restored(command.replica, call))
         else:
             self._fleet.submit(command.replica, call)
-
-    def _bring_kv(self, command: Submit, request: Request) -> int:
-        """How long the KV of the context is on its way; real engines are refused policies that ask for it."""
-        if not request.restored_tokens:
-            return 0
-        world, source = self._world, self._calls.trajectories[command.sample].replica
-        fetched = command.kv_from_pool
-        per_token = world.fetch_ticks(source, command.replica) if fetched else world.restore_ticks(command.replica)
-        return request.restored_tokens * per_token
 
     def _restored(self, replica: int, call: Call) -> None:
         if self._restoring.get(call.sample) is call.request:

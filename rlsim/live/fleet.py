@@ -244,14 +244,18 @@ class Fleet:
         for running in under_way:
             running.stopped = True
             _release(running)
-        chores = list(self._chores)
-        for chore in chores:  # before engines close: a pull of weights must not pause one that has been let go
-            chore.cancel()
-        await settled(chores, LAST_TOKENS_SECONDS)
+        await self._call_off_pulls()
         told = await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True)
         await settled({running.task for running in under_way}, LAST_TOKENS_SECONDS)
         faults = [answer for answer in told if isinstance(answer, Exception)]
         return [answer if isinstance(answer, Record) else Record() for answer in told], under_way, faults
+
+    async def _call_off_pulls(self) -> None:
+        """Before engines close: none is to be paused for weights by the end of its last call."""
+        self._offered = [None] * len(self.engines)
+        for chore in (chores := list(self._chores)):
+            chore.cancel()
+        await settled(chores, LAST_TOKENS_SECONDS)
 
     def _chore(self, work: Awaitable[None]) -> None:
         async def done() -> None:

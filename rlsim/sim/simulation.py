@@ -33,7 +33,7 @@ from rlsim.core.events import (
     Woke,
 )
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
-from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.core.ticks import to_ticks
 from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
 from rlsim.sim.durations import Durations, Modelled
 from rlsim.sim.fleet import Fleet
@@ -157,20 +157,14 @@ class Simulation:
 
     def _submit(self, command: Submit) -> None:
         request = self._calls.request(command, self._clock.now)
-        ticks = self._durations.way(command) + self._bring_kv(command, request)
+        source = self._calls.trajectories[command.sample].replica
+        bringing = self._world.bring_kv_ticks(request.restored_tokens, source, command)
+        ticks = self._durations.way(command) + bringing
         if ticks:
             self._restoring[command.sample] = request
             self._clock.after(ticks, lambda: self._restored(command.replica, request))
         else:
             self._fleet.submit(command.replica, request)
-
-    def _bring_kv(self, command: Submit, request: Request) -> Ticks:
-        if not request.restored_tokens:
-            return 0
-        world, source = self._world, self._calls.trajectories[command.sample].replica
-        fetched = command.kv_from_pool
-        per_token = world.fetch_ticks(source, command.replica) if fetched else world.restore_ticks(command.replica)
-        return request.restored_tokens * per_token
 
     def _restored(self, replica: int, request: Request) -> None:
         if self._restoring.get(request.sample) is request:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from rlsim.core.commands import Submit
 from rlsim.core.replica import Replica
 from rlsim.core.streams import generator
 from rlsim.core.ticks import Ticks
@@ -101,6 +102,13 @@ class World:
             return here
         same = links.gpus_of[source] == links.gpus_of[replica]
         return 0 if same else max(here, links.fetch[links.pool_of[source]])
+
+    def bring_kv_ticks(self, tokens: int, source: int, command: Submit) -> Ticks:
+        """How long the KV of so many tokens of a call's context is on its way; ``source`` made it (-1: not known)."""
+        if not tokens:
+            return 0
+        fetched = command.kv_from_pool
+        return tokens * (self.fetch_ticks(source, command.replica) if fetched else self.restore_ticks(command.replica))
 
     def pull_time(self, replica: int) -> Ticks:
         """A replica's loading of new weights from its relay."""

@@ -20,7 +20,7 @@ from rlsim.live.clock import Clock, run_virtual
 from rlsim.live.crew import Crew, Limits
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.pool import WorkerPool
-from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, TrainerLostError, Weights
+from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Record, TrainerLostError, Weights
 from rlsim.live.run import run_live, started
 from rlsim.results.journal import JournalError, NoJournal
 from rlsim.world.making import make_controller, make_world
@@ -358,3 +358,37 @@ def test_a_journal_that_fails_ends_the_run_with_the_decision_in_the_log(tmp_path
     assert str(ending.fault) == "no space left"
     assert len(ending.log.decisions) == 40
     hold(made, ending.log)
+
+
+@pytest.mark.parametrize("preset", ["laminar", "areal", "pipelinerl", "slime-april"])
+@pytest.mark.parametrize("seed", range(4))
+def test_an_engine_that_was_closed_is_left_alone(preset: str, seed: int) -> None:
+    """Nothing pauses it, cuts its calls or brings it weights any more: a server goes on serving others."""
+    asked: list[str] = []
+
+    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+        for engine in crew.engines:
+            close = engine.close
+
+            async def closed(engine: Any = engine, close: Any = close) -> Record:
+                for name in ("pause", "load", "abort", "sleep"):
+                    _note_calls(engine, name, asked)
+                record: Record = await close()
+                await asyncio.sleep(0)
+                return record
+
+            engine.close = closed  # type: ignore[method-assign]
+
+    ending = lived(planned(preset, seed=seed), arrange)
+    assert ending.fault is None
+    assert asked == []
+
+
+def _note_calls(engine: Any, name: str, asked: list[str]) -> None:
+    done = getattr(engine, name)
+
+    async def noted(*given: Any) -> Any:
+        asked.append(name)
+        return await done(*given)
+
+    setattr(engine, name, noted)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from policy_runs import POLICIES, scenario
 
 from rlsim.build import plan
 from rlsim.core.errors import ParameterError
 from rlsim.live.backends import Fake, backend
+from rlsim.live.crews import trainer_refusals
 from rlsim.live.run import oracles, refuse
 
 
@@ -40,3 +43,22 @@ def test_a_predictor_from_finished_mates_is_not_refused() -> None:
 def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ParameterError, match="did you mean 'vllm'"):
         backend("vlm")
+
+
+@pytest.mark.parametrize(
+    ("path", "changes"),
+    [
+        ("trainer.packing", {"trainer__packing": "padded"}),
+        ("trainer.critic", {"trainer__critic": True}),
+        ("workload.response_tokens.cap_tokens", {"live": {"task": {"name": "counting", "length": 60}}}),
+        ("live.trainer", {"live": {"task": {"name": "successor"}, "trainer": "paced"}}),
+    ],
+)
+def test_what_the_real_trainer_does_not_do_is_refused(path: str, changes: dict[str, Any]) -> None:
+    """Responses of the small scenario have at most 60 tokens, and an answer of 60 has an end beside them."""
+    assert [error.path for error in trainer_refusals(plan(scenario({"preset": "one-step-off"}, **changes)))] == [path]
+
+
+def test_the_real_trainer_takes_what_it_can_do() -> None:
+    fits = {"task": {"name": "counting", "length": 59}}
+    assert trainer_refusals(plan(scenario({"preset": "one-step-off"}, live=fits))) == []

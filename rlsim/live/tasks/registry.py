@@ -17,11 +17,6 @@ RULES: dict[str, type[Successor | Counting | Sorting | Arithmetic]] = {
 }
 
 
-def descriptions() -> dict[str, str]:
-    """What each task asks, in a line, with its sizes."""
-    return {name: f"{_first_line(rule)} ({_sizes(rule)})" for name, rule in RULES.items()}
-
-
 def make_task(name: str, parameters: Mapping[str, object] | None = None, seed: int = 0) -> Verifiable:
     """A task by name, with sizes of its rule and ``partial_credit``; ``ParameterError`` at ``task.<parameter>``."""
     if name not in RULES:
@@ -43,11 +38,3 @@ def _rule(rule: type[Successor | Counting | Sorting | Arithmetic], given: Mappin
             raise ParameterError(f"task.{name}", value, "a whole number")
         sizes[name] = value
     return rule(**sizes)
-
-
-def _first_line(rule: type) -> str:
-    return str(rule.__doc__).splitlines()[0].removesuffix(".")
-
-
-def _sizes(rule: type[Successor | Counting | Sorting | Arithmetic]) -> str:
-    return ", ".join(f"{field.name} {field.default}" for field in fields(rule))

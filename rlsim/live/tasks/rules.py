@@ -26,11 +26,6 @@ class Rule(Protocol):
         ...
 
     @property
-    def question_words(self) -> int:
-        """Of any question."""
-        ...
-
-    @property
     def answer_words(self) -> int:
         """Of the longest answer."""
         ...
@@ -53,11 +48,6 @@ class Successor:
     def words(self) -> tuple[str, ...]:
         """The ring."""
         return _numbers(self.symbols)
-
-    @property
-    def question_words(self) -> int:
-        """One symbol."""
-        return 1
 
     @property
     def answer_words(self) -> int:
@@ -87,11 +77,6 @@ class Counting:
         return (*_numbers(self.symbols), ">")
 
     @property
-    def question_words(self) -> int:
-        """A symbol and the sign."""
-        return 2
-
-    @property
     def answer_words(self) -> int:
         """As many symbols as are counted."""
         return self.length
@@ -119,11 +104,6 @@ class Sorting:
         return (*_numbers(self.symbols), ">")
 
     @property
-    def question_words(self) -> int:
-        """The symbols and the sign."""
-        return self.length + 1
-
-    @property
     def answer_words(self) -> int:
         """As many symbols as are given."""
         return self.length
@@ -147,11 +127,6 @@ class Arithmetic:
     def words(self) -> tuple[str, ...]:
         """Digits and signs."""
         return (*_numbers(10), "+", "=")
-
-    @property
-    def question_words(self) -> int:
-        """Two numbers, with leading zeros, and two signs."""
-        return 2 * self.digits + 2
 
     @property
     def answer_words(self) -> int:
