@@ -78,3 +78,16 @@ def test_kv_that_moves_is_refused_with_the_part_that_moves_it() -> None:
 def test_a_fault_of_a_pool_is_told_at_the_pool() -> None:
     pools = [{"name": "one", "gpus": 1}, {"name": "two", "gpus": 2, "data_parallel": 2}]
     assert keys(planned({"gpus": 3, "pools": pools})) == ["rollout.pools[1].data_parallel"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "key"),
+    [
+        ({"ordering": {"use": "divided", "chunk_tokens": 64}}, "policy.parts.ordering"),
+        ({"migration": {"use": "balance", "transfers_kv": True}}, "policy.parts.migration"),
+    ],
+)
+def test_kv_does_not_move_between_live_engines(parts: dict[str, Any], key: str) -> None:
+    policy = {"preset": "one-step-off", "parts": parts}
+    made = planned({"scheduling_policy": "priority"}, policy=policy)
+    assert keys(made) == [key]

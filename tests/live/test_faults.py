@@ -161,6 +161,22 @@ def test_a_timeout_that_the_tool_itself_raises_is_its_failure() -> None:
     assert run_virtual(main) == ("failed", "TimeoutError: upstream")
 
 
+@pytest.mark.parametrize(("fails", "tries", "outcome"), [(0, 1, "done"), (2, 3, "done"), (9, 4, "failed")])
+def test_a_job_is_tried_until_it_is_done_or_its_retries_are_used(fails: int, tries: int, outcome: str) -> None:
+    made = 0
+
+    async def job() -> None:
+        nonlocal made
+        made += 1
+        if made <= fails:
+            raise ValueError("not yet")
+
+    async def main(clock: Clock) -> str:
+        return (await WorkerPool(clock, RunLog(), "tool", 1, None, 3).serve(0, job)).outcome
+
+    assert (run_virtual(main), made) == (outcome, tries)
+
+
 def test_a_job_that_is_called_off_from_outside_is_called_off_inside() -> None:
     async def main(clock: Clock) -> bool:
         stopped = asyncio.Event()

@@ -1,0 +1,59 @@
+"""The tokens of a live run: whose they are, which turn they belong to, and that the policy counts them alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlsim.core.commands import Submit
+from rlsim.core.errors import RlsimError
+from rlsim.live.protocols import Made
+from rlsim.live.texts import Texts
+
+PROMPT = [9, 8, 7]
+
+
+def submit(turn: int, made_tokens: int, context_tokens: int) -> Submit:
+    return Submit(4, 0, 2, 0, 1, turn, made_tokens, context_tokens)
+
+
+def made(*tokens: int, version: int = 0) -> Made:
+    return Made(list(tokens), [-0.5] * len(tokens), ((version, len(tokens)),), "stop")
+
+
+def two_turns() -> Texts:
+    """A turn that a publication cut after two tokens, a tool's answer, and another turn."""
+    texts = Texts(lambda number: PROMPT)
+    assert texts.context(submit(0, 0, 3), 5) == (9, 8, 7)
+    texts.add(4, made(1, 2))
+    assert texts.context(submit(0, 2, 5), 5) == (9, 8, 7, 1, 2)
+    texts.add(4, made(3, version=1))
+    assert texts.turn(4) == [1, 2, 3]
+    texts.add_given(4, [50, 51])
+    assert texts.context(submit(1, 0, 8), 5) == (9, 8, 7, 1, 2, 3, 50, 51)
+    texts.add(4, made(6, version=1))
+    return texts
+
+
+def test_a_turn_that_was_cut_is_whole_for_its_tool() -> None:
+    assert two_turns().turn(4) == [6]
+
+
+def test_the_trainer_is_told_which_tokens_the_model_made_and_by_which_weights() -> None:
+    told = two_turns().experience(4, 0.25)
+    assert (list(told.prompt), list(told.response), told.reward) == (PROMPT, [1, 2, 3, 50, 51, 6], 0.25)
+    assert list(told.made_by_model) == [True, True, True, False, False, True]
+    assert list(told.log_probs) == [-0.5, -0.5, -0.5, 0.0, 0.0, -0.5]
+    assert told.segments == ((0, 2), (1, 2))
+
+
+def test_a_policy_that_counts_otherwise_ends_the_run() -> None:
+    texts = two_turns()
+    with pytest.raises(RlsimError, match="counts 8 tokens of context, the run has 9"):
+        texts.context(submit(1, 1, 8), 5)
+
+
+def test_members_of_a_group_share_it_and_a_recycled_prompt_is_another() -> None:
+    texts = Texts(lambda number: PROMPT)
+    for sample, recycle in ((0, 0), (1, 0), (2, 1)):
+        texts.context(Submit(sample, 0, 7, recycle, sample, 0, 0, 3), 5)
+    assert texts[0].group == texts[1].group != texts[2].group
