@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlsim.controller.alarms import Alarms
+from rlsim.controller.allotment import Allotment
+from rlsim.controller.entrance import Entrance
+from rlsim.controller.loader import Loader
 from rlsim.controller.loan import Loan
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Command, SetRole, Sync, Train
@@ -23,6 +26,7 @@ from rlsim.core.events import (
     Aborted,
     Event,
     Finished,
+    Noticed,
     ReplicaLost,
     RoleSet,
     Scored,
@@ -51,16 +55,21 @@ class Controller:
         scores: bool = False,
         oracle_tokens: Callable[[Sample], int] | None = None,
         request_class: Callable[[int], int] | None = None,
+        prompt_of: Callable[[int], int] | None = None,
     ) -> None:
         """``prompt_tokens(draw)`` is the loader's; ``scores`` says whether rewards are asked for with ``Score``.
 
         ``oracle_tokens`` tells lengths still to come to parts that say oracle; a live run has none.
         ``request_class(draw)`` is the place of a prompt's class in ``shape.classes``; None where there is one.
+        ``prompt_of(draw)`` is its number in the data set; None where no prompt comes twice.
         """
         self.policy = policy
         self.view = View(shape, Loads(shape.replicas), oracle_tokens=oracle_tokens)
         self._out: list[Command] = []
-        self._rollouts = Rollouts(policy, self.view, prompt_tokens, scores, self._out, request_class)
+        loader = Loader(policy, self.view, prompt_tokens, prompt_of, request_class)
+        self._rollouts = Rollouts(policy, self.view, loader, scores, self._out)
+        self._entrance = Entrance(policy, self.view, self._rollouts, loader)
+        self._allotment = Allotment(policy.allocation, self.view, self._rollouts, self._entrance, loader)
         self._alarms = Alarms(policy, self.view, self._out)
         placement = policy.placement
         self._loan = Loan(placement, self.view, self._rollouts, self._out) if isinstance(placement, Lends) else None
@@ -72,6 +81,7 @@ class Controller:
             Started: lambda event: None,
             Finished: self._rollouts.finished,
             Aborted: self._rollouts.aborted,
+            Noticed: self._rollouts.noticed,
             ToolReturned: self._rollouts.tool_returned,
             Scored: self._rollouts.scored,
             Trained: self._trained,
@@ -97,13 +107,15 @@ class Controller:
         self.view.now = now
         rollouts = self._rollouts
         self._handlers[type(event)](event)
+        if self.view.resting:
+            self._allotment.settle()
         rollouts.go_on_together()
         if rollouts.completed:
             rollouts.completed = False
             rollouts.drop_expired()
             rollouts.migrate()
         self._drive()
-        rollouts.admit()
+        self._entrance.admit()
         if self._loan is not None:
             self._loan.lend()
         self._alarms.ask()

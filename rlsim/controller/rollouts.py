@@ -8,17 +8,18 @@ in which order it runs and what is given up is asked of the parts.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from rlsim.controller.targets import Targets
+from rlsim.controller.loader import Loader
 from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
-from rlsim.core.events import Aborted, Cut, Finished, ReplicaLost, Scored, Segments, ToolReturned
+from rlsim.core.events import Aborted, Cut, Finished, Noticed, ReplicaLost, Scored, Segments, ToolReturned
 from rlsim.core.view import ANYWHERE, Group, Sample, View
+from rlsim.policies.hooks import Caps, Watches
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Confined, FetchesKv, HoldsBack, Learns
+from rlsim.policies.protocols import Confined, FetchesKv, Learns
 
-Fate = Literal["trained", "dropped_stale", "dropped_surplus", "failed"]
+Fate = Literal["trained", "dropped_stale", "dropped_surplus", "filtered", "pruned", "failed"]
 MAX_LOSSES = 1
 """Calls of a sample that may be lost with their replica; at the next one its group is given up."""
 
@@ -30,10 +31,9 @@ class Rollouts:
         self,
         policy: Policy,
         view: View,
-        prompt_tokens: Callable[[int], int],
+        loader: Loader,
         scores: bool,
         out: list[Command],
-        request_class: Callable[[int], int] | None = None,
     ) -> None:
         self.policy, self.view, self.out = policy, view, out
         self.samples: dict[int, Sample] = {}
@@ -44,12 +44,14 @@ class Rollouts:
         """Whether the parts are to be asked what to drop or move: a sample or a group ended, or a timer rang."""
         self._waiting: dict[int, Callable[[Sample], None]] = {}
         """What samples do next that wait for the others of their turn."""
-        self._prompt_tokens, self._scores, self._request_class = prompt_tokens, scores, request_class
+        self._loader, self._scores = loader, scores
+        self.entering: deque[Sample] = deque()
+        """Members of open groups that wait to be let in one by one."""
         self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
         self._needs = policy.dispatch.needs if isinstance(policy.dispatch, Confined) else ()
-        self._entering: deque[Sample] = deque()
-        self._targets = Targets(view.shape.prompts_per_step)
-        self._next_sample = self._next_draw = 0
+        allocation = policy.allocation
+        self._caps = allocation if isinstance(allocation, Caps) else None
+        self._watches = allocation if isinstance(allocation, Watches) else None
         ordering = policy.ordering
         self._fetches_kv: Callable[[View, Sample], bool] = (
             ordering.fetches_kv if isinstance(ordering, FetchesKv) else lambda view, sample: ordering.shares_kv
@@ -60,22 +62,37 @@ class Rollouts:
     def finished(self, event: Finished) -> None:
         """A call ended by itself."""
         sample = self._call_ended(event.sample, event.replica, event.tokens, event.segments)
-        group = sample.group
         if self._learner is not None and event.reason != "chunk":
             self._learner.learn(self.view, sample, sample.made_tokens + event.tokens)
         if sample.doomed:
             self._give_up(sample)
         elif event.reason == "chunk":
             sample.made_tokens += event.tokens
-            self._go_on(sample)
+            if sample.cap_tokens and sample.made_tokens >= sample.cap_tokens:
+                sample.truncated = True
+                self._respond(sample)
+            else:
+                self._go_on(sample)
         elif event.reason == "tool":
             sample.made_tokens = 0
             self._next(sample, self._call_tool)
-        elif self._scores:
+        else:
+            self._respond(sample)
+
+    def _respond(self, sample: Sample) -> None:
+        """A response is there, whole or truncated."""
+        if self._scores:
+            group = sample.group
             sample.state = "scoring"
             self.out.append(Score(sample.sample, group.draw, group.recycle, sample.member))
         else:
             self._end(sample)
+
+    def noticed(self, event: Noticed) -> None:
+        """A watched call came to a mark."""
+        sample = self.view.generating_samples.get(event.sample)
+        if self._watches is not None and sample is not None and not sample.doomed and not sample.aborting:
+            self.prune(self._watches.noticed(self.view, sample, event.tokens, event.value))
 
     def aborted(self, event: Aborted) -> None:
         """Calls were cut."""
@@ -87,7 +104,7 @@ class Rollouts:
             elif sample.destination != -1 and self.accepts_calls:
                 self._submit(sample)
             else:
-                self._park(sample)
+                self.park(sample)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         """A replica is gone: its calls go on elsewhere, each once; groups that lose one twice are given up."""
@@ -95,11 +112,11 @@ class Rollouts:
         cut = [self._call_lost(made) for made in event.cuts]
         for group in {sample.group.group: sample.group for sample in cut if sample.losses > MAX_LOSSES}.values():
             if group.group in self.view.open:
-                self._targets.vacate(group.target)
+                self._loader.vacate(group.target)
                 self.abandon(group, "failed")
         for sample in cut:
             if sample.sample in self.view.parked and self.accepts_calls:
-                self._start(self.view.parked.pop(sample.sample))
+                self.start(self.view.parked.pop(sample.sample))
 
     def _call_lost(self, cut: Cut) -> Sample:
         """Book a call that ended with its replica; its sample is parked, unless nobody wants it."""
@@ -109,7 +126,7 @@ class Rollouts:
             self._give_up(sample)
         else:
             sample.losses += 1
-            self._park(sample)
+            self.park(sample)
         return sample
 
     def tool_returned(self, event: ToolReturned) -> None:
@@ -126,6 +143,7 @@ class Rollouts:
     def scored(self, event: Scored) -> None:
         """A reward was computed."""
         sample = self.samples[event.sample]
+        sample.reward = event.reward
         if sample.doomed:
             self._give_up(sample)
         else:
@@ -169,9 +187,10 @@ class Rollouts:
         if self.accepts_calls:
             self._submit(sample)
         else:
-            self._park(sample)
+            self.park(sample)
 
-    def _park(self, sample: Sample) -> None:
+    def park(self, sample: Sample) -> None:
+        """Let a sample that runs wait until it is let in again."""
         sample.state, sample.destination = "parked", -1
         self.view.running_samples -= 1
         self.view.parked[sample.sample] = sample
@@ -179,16 +198,19 @@ class Rollouts:
     # -- ends -----------------------------------------------------------------------------------------
 
     def _end(self, sample: Sample) -> None:
-        group, view = sample.group, self.view
+        group = sample.group
         sample.state = "ended"
-        view.running_samples -= 1
+        self.view.running_samples -= 1
         group.ended += 1
         self.completed = True
-        if group.ended == view.shape.group_size:
-            del view.open[group.group]
-            view.ready[group.group] = group
-            if len(group.members) > group.ended:
-                self._spare(group)
+        if group.ended == group.needed:
+            self._rest(group)
+
+    def _rest(self, group: Group) -> None:
+        """All of a group that is needed has ended: allocation says what follows."""
+        self.view.resting[group.group] = group
+        if len(group.members) > group.ended:
+            self._spare(group)
 
     def _spare(self, group: Group) -> None:
         """Give up the members that a complete group does not need."""
@@ -196,9 +218,20 @@ class Rollouts:
         group.members = [sample for sample in group.members if sample.state == "ended"]
         self._doom(surplus, "dropped_surplus", abort=self.policy.allocation.aborts_surplus)
 
+    def prune(self, samples: Sequence[Sample]) -> None:
+        """Give up members that have not ended; their group needs no others in their place."""
+        for group in {sample.group.group: sample.group for sample in samples}.values():
+            pruned = [sample for sample in samples if sample.group is group and sample.state != "ended"]
+            group.members = [sample for sample in group.members if sample not in pruned]
+            group.needed = min(group.needed, len(group.members))
+            self._doom(pruned, "pruned", abort=True)
+            if group.ended == group.needed and group.group not in self.view.resting:
+                self._rest(group)
+
     def abandon(self, group: Group, fate: Fate) -> None:
         """Give up an open group, wherever its members are."""
         del self.view.open[group.group]
+        self.view.resting.pop(group.group, None)
         self.view.dropped_groups += 1
         self._recycle(group)
         self._doom(group.members, fate, abort=True)
@@ -236,8 +269,8 @@ class Rollouts:
         self.view.parked.pop(sample.sample, None)
         if self._waiting.pop(sample.sample, None):
             self.view.running_samples -= 1
-        if sample.state == "new" and sample in self._entering:
-            self._entering.remove(sample)
+        if sample.state == "new" and sample in self.entering:
+            self.entering.remove(sample)
 
     def _give_up(self, sample: Sample) -> None:
         self.view.running_samples -= 1
@@ -289,78 +322,22 @@ class Rollouts:
             sample.destination = ANYWHERE
         self.abort(calls)
 
-    # -- admission ------------------------------------------------------------------------------------
+    # -- calls ----------------------------------------------------------------------------------------
 
     @property
     def accepts_calls(self) -> bool:
         """Whether calls may be submitted now."""
         view = self.view
-        return view.generating and view.trainer not in ("clearing", "lost") and self._reachable
+        return view.generating and view.trainer not in ("clearing", "lost") and self.reachable
 
     @property
-    def _reachable(self) -> bool:
+    def reachable(self) -> bool:
         """Whether there is a replica for every leg of a call."""
         loads = self.view.loads
         return loads.open_count > 0 and all(loads.any_open(needed) for needed in self._needs)
 
-    def admit(self) -> None:
-        """Let in what the admission part has room for."""
-        view, admission = self.view, self.policy.admission
-        if not self.accepts_calls:
-            view.gate = "train" if self._reachable and view.trainer != "lost" else "lost"
-            return
-        if self.policy.update.mode == "drain" and view.trainer in ("trained", "syncing"):
-            view.gate = "drain"
-            return
-        enter = self._enter_group if admission.unit == "group" else self._enter_sample
-        room, gate = admission.room(view)
-        while room > 0:
-            entered = [sample for _ in range(room) for sample in enter()]
-            for sample in entered:  # All are in before the first is placed: dispatch sees the whole batch.
-                self._start(sample)
-            room, gate = admission.room(view)
-        view.gate = gate
-
-    def _enter_group(self) -> list[Sample]:
-        """The parked members of the oldest parked group, or those of a new one."""
-        view = self.view
-        view.round_groups += 1
-        if not view.parked:
-            return self._new_group().members
-        first = next(iter(view.parked.values())).group
-        return [view.parked.pop(member.sample) for member in first.members if member.sample in view.parked]
-
-    def _enter_sample(self) -> list[Sample]:
-        """The oldest parked sample, or the next one of the newest group."""
-        view = self.view
-        if view.parked:
-            return [view.parked.popitem(last=False)[1]]
-        if not self._entering:
-            view.round_groups += 1
-            self._entering.extend(self._new_group().members)
-        return [self._entering.popleft()]
-
-    def _new_group(self) -> Group:
-        view = self.view
-        number = view.started_groups
-        view.started_groups += 1
-        draw, recycle = view.recycled.popleft() if self._redraws() else (self._next_draw, 0)
-        self._next_draw += not recycle
-        kind = self._request_class(draw) if self._request_class else 0
-        group = Group(number, draw, recycle, self._prompt_tokens(draw), view.version, self._targets.of(number), kind)
-        view.open[number] = group
-        for member in range(self.policy.allocation.members(view)):
-            sample = Sample(self._next_sample, group, member)
-            self._next_sample += 1
-            group.members.append(sample)
-            self.samples[sample.sample] = sample
-        return group
-
-    def _redraws(self) -> bool:
-        leftovers = self.policy.leftovers
-        return bool(self.view.recycled) and not (isinstance(leftovers, HoldsBack) and not leftovers.redraws(self.view))
-
-    def _start(self, sample: Sample) -> None:
+    def start(self, sample: Sample) -> None:
+        """Submit a sample that does not run yet, or not any more."""
         self.view.running_samples += 1
         self._submit(sample)
 
@@ -372,6 +349,9 @@ class Rollouts:
         sample.replica, sample.state, sample.destination = replica, "running", -1
         view.generating_samples[sample.sample] = sample
         fetches = policy.migration.transfers_kv if moved else self._fetches_kv(view, sample)
+        chunk_tokens = policy.ordering.chunk_tokens(view, sample)
+        if self._caps is not None:
+            chunk_tokens = self._capped(sample, chunk_tokens)
         self.out.append(
             Submit(
                 sample.sample,
@@ -383,7 +363,17 @@ class Rollouts:
                 sample.made_tokens,
                 sample.context_tokens,
                 policy.ordering.priority(view, sample),
-                policy.ordering.chunk_tokens(view, sample),
+                chunk_tokens,
                 fetches and sample.made_tokens > 0,
+                None if self._watches is None else self._watches.watch(view, sample),
             )
         )
+
+    def _capped(self, sample: Sample, chunk_tokens: int) -> int:
+        """Tokens of the next call, with the length budget that allocation gives the turn."""
+        assert self._caps is not None
+        sample.cap_tokens = self._caps.cap_tokens(self.view, sample)
+        if not sample.cap_tokens:
+            return chunk_tokens
+        left = max(1, sample.cap_tokens - sample.made_tokens)
+        return min(chunk_tokens, left) if chunk_tokens else left

@@ -14,6 +14,16 @@ nothing, since every replica takes the newest weights by itself when it is empty
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """What is to be noticed of a call while it runs."""
+
+    signal: str
+    """Name of an observation (:mod:`rlsim.learning`): noisy, and nothing that a live system could not compute."""
+    marks: tuple[int, ...]
+    """Response tokens of the turn at which its value is told, ascending, from 2 on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Start one generate call; owed: ``Finished``, unless an ``Abort`` takes it."""
 
@@ -34,6 +44,7 @@ class Submit:
     """Tokens after which the call ends with reason ``chunk``; 0 for none."""
     kv_from_pool: bool = False
     """Whether the KV of the context is fetched from where it was made instead of computed again."""
+    watch: Watch | None = None
 
 
 @dataclass(frozen=True, slots=True)

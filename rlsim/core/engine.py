@@ -44,6 +44,7 @@ class Request:
         "finish_at",
         "first_token",
         "joined_at",
+        "marks",
         "max_tokens",
         "preemptions",
         "priority",
@@ -85,6 +86,8 @@ class Request:
         self.blocks = self.cached_blocks = 0
         self.runs: list[object] = []
         self.entry = self.joined_at = self.finish_at = -1
+        self.marks: tuple[int, ...] = ()
+        """Numbers of output tokens, ascending, at which the caller is to be told."""
         self.segments: list[tuple[int, int]] = []
         """(weights version, tokens) of each maximal run under one version."""
         self.first_token: Ticks = -1

@@ -67,6 +67,18 @@ class Scored:
     sample: int
     outcome: Literal["done", "timeout", "failed"] = "done"
     """Whether there is a reward; otherwise it counts as 0."""
+    reward: float | None = None
+    """What the sample earned; None where nobody decides it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Notice: a watched call has made ``tokens`` response tokens of its turn, and goes on."""
+
+    sample: int
+    tokens: int
+    value: float
+    """Of the watched signal at that place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +128,16 @@ class TrainerLost:
 
 
 Event = (
-    Started | Finished | Aborted | ToolReturned | Scored | Trained | Synced | RoleSet | Woke | ReplicaLost | TrainerLost
+    Started
+    | Finished
+    | Aborted
+    | Noticed
+    | ToolReturned
+    | Scored
+    | Trained
+    | Synced
+    | RoleSet
+    | Woke
+    | ReplicaLost
+    | TrainerLost
 )

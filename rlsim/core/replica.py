@@ -39,6 +39,8 @@ class Replica:
         self.version = 0
         self.steps = 0
         """Steps of the window under way; 0 between windows."""
+        self.marked: list[Request] = []
+        """Requests that came to one of their marks in the last window, and go on."""
         self.noise, self.jump = noise, jump
         self.total_steps = self.windows = 0
         self._start = self._one = self._slope = 0
@@ -119,10 +121,12 @@ class Replica:
     def end(self, now: Ticks) -> list[Request]:
         """Apply the window; the requests that finished, in the engine's order."""
         finished: list[Request] = []
+        self.marked.clear()
         for rank in self._active:
             finished += rank.advance(self.steps)
             for request in rank.first_tokens:
                 request.first_token = now
+            self.marked += rank.marks.passed
         for request in finished:
             del self._rank_of[request.sample]
         self.total_steps += self.steps

@@ -23,6 +23,7 @@ from rlsim.core.admission import AdmissionTest
 from rlsim.core.chunks import Chunk, PacedChunks
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.kvcache import BlockPool, PrefixCache
+from rlsim.core.marks import Marks
 from rlsim.core.queues import WaitingQueue, waiting_queue
 from rlsim.core.steptime import StepTime
 
@@ -49,6 +50,7 @@ class Scheduler:
         self.preempted: list[int] = []
         self.first_tokens: list[Request] = []
         """Requests that got their first token in the last ``advance``."""
+        self.marks = Marks()
         self.version = 0
         self.decoded_tokens = self.prefill_tokens = self.preemptions = 0
         self._versions: list[tuple[int, int]] = [(0, 0)]
@@ -150,6 +152,8 @@ class Scheduler:
         self.first_tokens.clear()
         self._granted.clear()
         finished = self._finish_decodes()
+        if self.marks:
+            self.marks.advance(self.step, self.running)
         if self._stalled:
             self._revive()
         for request, tokens in self.chunks:
@@ -171,7 +175,7 @@ class Scheduler:
         finish = self._finish
         while finish[0][2].finish_at != finish[0][0]:
             heapq.heappop(finish)
-        steps = finish[0][0] - self.step
+        steps = self.marks.steps_to_next(self.step, finish[0][0] - self.step)
         if self._test is not None and self._test.refused_until > self.step:
             steps = min(steps, self._test.refused_until - self.step)
         if (steps // self.limits.block_size + 1) * self.decodes <= self.pool.free:
@@ -327,6 +331,8 @@ class Scheduler:
         last = min(request.context_tokens + request.target_tokens, self.limits.max_model_len)
         request.finish_at = self.step + max(0, last - request.tokens)
         heapq.heappush(self._finish, (request.finish_at, request.entry, request))
+        if request.marks:
+            self.marks.expect(request, self.step)
 
     def _stop_decoding(self, request: Request) -> None:
         self._credit_decodes(request)

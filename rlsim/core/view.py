@@ -89,6 +89,7 @@ class Sample:
 
     __slots__ = (
         "aborting",
+        "cap_tokens",
         "destination",
         "doomed",
         "group",
@@ -97,10 +98,12 @@ class Sample:
         "member",
         "replica",
         "response_tokens",
+        "reward",
         "sample",
         "segments",
         "state",
         "tool_tokens",
+        "truncated",
         "turn",
     )
 
@@ -118,6 +121,12 @@ class Sample:
         """Where the call goes once it has been cut, if it is to move; ``ANYWHERE`` for where dispatch says."""
         self.doomed = ""
         """The fate that awaits it when its call, tool or score returns; empty while it is wanted."""
+        self.reward: float | None = None
+        """What it earned, once it is scored; None where nobody decides it."""
+        self.cap_tokens = 0
+        """Response tokens of the turn under way at which the policy ends it; 0 for none."""
+        self.truncated = False
+        """Whether the policy ended it before its own end."""
 
     @property
     def context_tokens(self) -> int:
@@ -128,7 +137,20 @@ class Sample:
 class Group:
     """The samples of one prompt."""
 
-    __slots__ = ("draw", "ended", "group", "members", "prompt_tokens", "recycle", "request_class", "target", "version")
+    __slots__ = (
+        "draw",
+        "ended",
+        "group",
+        "launched",
+        "members",
+        "needed",
+        "prompt",
+        "prompt_tokens",
+        "recycle",
+        "request_class",
+        "target",
+        "version",
+    )
 
     def __init__(
         self,
@@ -139,8 +161,11 @@ class Group:
         version: int,
         target: int,
         request_class: int = 0,
+        prompt: int = -1,
     ) -> None:
         self.group, self.draw, self.recycle, self.prompt_tokens = group, draw, recycle, prompt_tokens
+        self.prompt = draw if prompt < 0 else prompt
+        """Its number in the data set: the loader knows it."""
         self.version = version
         """Weights version when the group was admitted."""
         self.target = target
@@ -148,7 +173,13 @@ class Group:
         self.request_class = request_class
         """Place of its class in ``shape.classes``: whoever sends a prompt knows it."""
         self.members: list[Sample] = []
-        self.ended = 0
+        self.launched = self.ended = self.needed = 0
+        """Members so far, given up or not; those that have ended (scored, if they are); how many make it complete."""
+
+    @property
+    def rewards(self) -> list[float]:
+        """Of the members that have ended, in order of the members; 0 where nobody could tell."""
+        return [member.reward or 0.0 for member in self.members if member.state == "ended"]
 
 
 TrainerState = Literal[
@@ -191,8 +222,14 @@ class View:
     """Groups admitted since the start of the run."""
     dropped_groups: int = 0
     """Groups whose every sample was given up, since the start of the run."""
+    filtered_groups: int = 0
+    """Of these, the complete ones that allocation rejected."""
+    skipped_prompts: int = 0
+    """Prompts of the loader that allocation passed over."""
     open: dict[int, Group] = field(default_factory=dict)
     """Groups admitted and not yet complete, in order of admission."""
+    resting: dict[int, Group] = field(default_factory=dict)
+    """Of these, the ones whose members have all ended, for allocation to say what follows."""
     generating_samples: dict[int, Sample] = field(default_factory=dict)
     """Samples with a call on a replica."""
     replica_versions: dict[int, int] = field(default_factory=dict)

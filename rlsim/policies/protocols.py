@@ -13,7 +13,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from rlsim.core.commands import UpdateMode
 from rlsim.core.ticks import Ticks
-from rlsim.core.view import Sample, View
+from rlsim.core.view import Group, Sample, View
+from rlsim.policies.hooks import Size
 
 Unit = Literal["group", "sample"]
 
@@ -227,15 +228,18 @@ class Migration(Protocol):
 
 
 class Allocation(Protocol):
-    """How many samples of a prompt are launched?"""
+    """How many samples of a prompt are launched?
+
+    What else it may decide is in :mod:`rlsim.policies.hooks`: a part has the methods of the hooks that it needs.
+    """
 
     @property
     def aborts_surplus(self) -> bool:
         """Whether members that a complete group no longer needs are aborted."""
         ...
 
-    def members(self, view: View) -> int:
-        """Samples to launch for the next prompt; at least ``group_size``."""
+    def members(self, view: View, group: Group) -> Size:
+        """Samples to launch for the prompt of a group that has just been opened."""
         ...
 
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlsim.core.view import Shape, View
+from rlsim.core.view import Group, Shape, View
 from rlsim.policies.bounds import at_least
+from rlsim.policies.hooks import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,7 @@ class ShortRounds:
         at_least("eta_r", self.eta_r, 1)
         return self
 
-    def members(self, view: View) -> int:
-        """Samples to launch for the group just opened."""
+    def members(self, view: View, group: Group) -> Size:
+        """More than needed of a new prompt."""
         size = view.shape.group_size
-        newest = view.open[next(reversed(view.open))]
-        return size if newest.recycle else math.ceil(self.eta_r * size)
+        return Size(size if group.recycle else math.ceil(self.eta_r * size), size)

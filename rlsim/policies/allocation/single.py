@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape, View
+from rlsim.core.view import Group, Shape, View
+from rlsim.policies.hooks import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,6 @@ class Single:
             raise ParameterError("use", "single", f"workload.group_size: 1 with it, not {shape.group_size}")
         return self
 
-    def members(self, view: View) -> int:
+    def members(self, view: View, group: Group) -> Size:
         """One."""
-        return 1
+        return Size(1, 1)

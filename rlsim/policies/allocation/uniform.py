@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlsim.core.view import Shape, View
+from rlsim.core.view import Group, Shape, View
 from rlsim.policies.bounds import at_least
+from rlsim.policies.hooks import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,6 @@ class Uniform:
         at_least("redundancy", self.redundancy, 0)
         return self
 
-    def members(self, view: View) -> int:
-        """Samples to launch for the next prompt."""
-        return view.shape.group_size + self.redundancy
+    def members(self, view: View, group: Group) -> Size:
+        """The same for every prompt."""
+        return Size(view.shape.group_size + self.redundancy, view.shape.group_size)

@@ -1,0 +1,117 @@
+"""What an allocation may decide beside the number of samples: one small protocol a hook.
+
+A part has the methods of the hooks that it needs, whatever their number. Like all parts they see a read-only view, and
+rewards and signals as a live system has them: late, and noisy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from rlsim.core.commands import Watch
+from rlsim.core.view import Group, Sample, View
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a group."""
+
+    launched: int
+    needed: int
+    """Members that must end for it to be complete; the others are to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A prompt that the loader has next."""
+
+    draw: int
+    prompt: int
+    """Its number in the data set."""
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Places among the prompts on offer."""
+
+    taken: int
+    skipped: tuple[int, ...] = ()
+    """Passed over until the loader comes to them again, an epoch later; the others stay on offer."""
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """Allocation that chooses prompts before anything is sampled (hook H1)."""
+
+    @property
+    def candidates(self) -> int:
+        """Prompts of the loader to choose from, at a time."""
+        ...
+
+    def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
+        """Which one to sample next."""
+        ...
+
+
+@runtime_checkable
+class NeedsRewards(Protocol):
+    """Allocation that is told how groups came out: every sample is scored, and the reward told."""
+
+    def observe(self, view: View, group: Group) -> None:
+        """The members of a group that it needs have all ended; told once a group, when it is complete."""
+        ...
+
+
+@runtime_checkable
+class Extends(Protocol):
+    """Allocation in waves (hook H2): a group whose members have all ended rests until it says what follows."""
+
+    def extend(self, view: View) -> Sequence[tuple[int, int]]:
+        """(group, further samples) for groups of ``view.resting``; 0: it is complete. Asked when a group rests.
+
+        Groups that are not named rest on.
+        """
+        ...
+
+
+@runtime_checkable
+class Rejects(Protocol):
+    """Allocation that throws complete groups away (hook H16): another prompt takes the place of each."""
+
+    def rejects(self, view: View, group: Group) -> bool:
+        """Whether a complete group is not worth training on; asked after ``observe``."""
+        ...
+
+
+@runtime_checkable
+class SelectsSamples(Protocol):
+    """Allocation that trains on a part of a group (hook H16)."""
+
+    def unselected(self, view: View, group: Group) -> Sequence[Sample]:
+        """Members of a complete group that are not trained on; not all of them."""
+        ...
+
+
+@runtime_checkable
+class Caps(Protocol):
+    """Allocation with a length budget (hook H4)."""
+
+    def cap_tokens(self, view: View, sample: Sample) -> int:
+        """Response tokens of the turn under way at which it is ended, as truncated; 0 for no cap but the model's."""
+        ...
+
+
+@runtime_checkable
+class Watches(Protocol):
+    """Allocation that looks at responses while they are made (hook H4), and gives some up."""
+
+    def watch(self, view: View, sample: Sample) -> Watch | None:
+        """What is to be noticed of the call about to be submitted."""
+        ...
+
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Sequence[Sample]:
+        """A watched sample came to a mark; samples of its group to give up now."""
+        ...
