@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from rlsim.core.mismatch import Mismatch
 from rlsim.scenario.schema import Law, Scenario
 from rlsim.workload.classes import ClassLaws
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.laws_by_name import latency_from_fields, law_from_fields
 from rlsim.workload.lengths import LengthLaw
-from rlsim.workload.mismatch import Mismatch
 from rlsim.workload.workload import Drift, Turns, Workload
 
 

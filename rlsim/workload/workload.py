@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlsim.core.errors import ParameterError
+from rlsim.core.luck import GroupDraws, independent
+from rlsim.core.mismatch import Mismatch
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
 from rlsim.workload.classes import ClassLaws, ClassOf
+from rlsim.workload.copula import Copula
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.lengths import LengthLaw, described
-from rlsim.workload.luck import Copula, GroupDraws, independent
-from rlsim.workload.mismatch import Mismatch
 from rlsim.workload.ranges import above, whole, within
 from rlsim.workload.tails import group_max_ratio
 

@@ -17,7 +17,7 @@ from rlsim.policies.registry import CHOICES
 PACKAGE = Path(rlsim.__file__).parent
 DECIDING = [path for place in ("core", "policies", "controller") for path in sorted((PACKAGE / place).rglob("*.py"))]
 IMPURE = {"simpy", "time", "datetime", "random", "secrets", "uuid", "asyncio", "threading", "socket", "torch", "vllm"}
-NUMPY = {"core/streams.py", "core/noise.py"}
+NUMPY = {"core/streams.py", "core/luck.py", "core/noise.py"}
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "sleep", "now", "utcnow", "today", "urandom"}
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlsim.core import luck
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import PlacedStream
-from rlsim.workload import luck
 from rlsim.workload.latency import GammaLatency, LognormalLatency
 from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Lognormal, Uniform
 from rlsim.workload.tails import group_max_ratio

@@ -7,7 +7,6 @@ asked for, nor the turns, nor the order of the questions changes anybody's luck.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator
 
-from rlsim.core.streams import FloatArray, IndexedNormals, PlacedStream
+from rlsim.core.streams import FloatArray, PlacedStream
 
 GROUPS_KEPT = 8192
 """Groups (at a turn) whose values are remembered; a forgotten one is drawn again, the same."""
@@ -32,24 +31,6 @@ class QuantileLaw(Protocol):
 def independent(generator: Generator, prompt: int, members: int) -> FloatArray:
     """Uniform quantiles, whoever the prompt is."""
     return generator.random(members)
-
-
-class Copula:
-    """Gaussian copula of a group: z = sqrt(rho) * z_prompt + sqrt(1 - rho) * z_member, u = Phi(z).
-
-    ``z_prompt`` depends on the prompt alone: a long prompt is long at every attempt, for every member.
-    """
-
-    def __init__(self, seed: int, rho: float) -> None:
-        self._prompts = IndexedNormals(seed, "prompt difficulty")
-        self._common, self._own = math.sqrt(rho), math.sqrt(1 - rho)
-
-    def __call__(self, generator: Generator, prompt: int, members: int) -> FloatArray:
-        """Quantiles of ``members`` members: shape (members,)."""
-        from scipy.special import ndtr
-
-        scores = self._own * generator.standard_normal(members) + self._common * self._prompts[prompt]
-        return np.asarray(ndtr(scores))
 
 
 class GroupDraws:

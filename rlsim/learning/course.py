@@ -1,0 +1,225 @@
+"""The hidden course of one run: what prompts are worth at every version, and what training has made of the model.
+
+The state is a number of reference updates: those on a uniform on-policy batch of the scenario's size. A batch adds
+
+    sum over passes k and updates u of information^a * breadth^b * staleness(lag + u + k * updates) * reuse^k,
+
+and the population's mean success follows the curve of ``rlsim.learning.model.Curve`` in them. Uniform on-policy
+training is therefore that curve, whatever the population; everything else is told by comparison with it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlsim.core.luck import GroupDraws, independent
+from rlsim.core.streams import FloatArray
+from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance
+from rlsim.learning.model import LearningModel
+from rlsim.learning.population import PopulationCurve, sigmoid
+from rlsim.learning.prompts import Prompts
+from rlsim.learning.signals import Readings
+
+__all__ = ["Course", "Progress", "TrainedSample"]
+
+PROMPTS_KEPT = 1 << 16
+_LEAST_VARIANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a training step did, and the state after it."""
+
+    skill: float
+    """Logits by which every prompt is easier than before training."""
+    success: float
+    """Expected success of a fresh sample over the whole population."""
+    information: float
+    """Advantage variance of the batch over that of a uniform on-policy one at present."""
+    ess: float
+    """Effective sample size over samples."""
+    staleness_factor: float
+    """Mean worth of the trained samples by their lags; 1: as if on-policy."""
+    gain: float
+    """Logits that this step added to ``skill``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A prompt at a version."""
+
+    success: float
+    length_of_success: float
+    length_of_failure: float
+
+
+class Course:
+    """Hidden state of one run. Luck depends on the seed and the sample alone, never on the order of questions."""
+
+    def __init__(self, model: LearningModel, seed: int, dataset_prompts: int) -> None:
+        self._model, self._prompts_in_all = model, dataset_prompts
+        self._curve = PopulationCurve(model.population, model.curve, model.reward)
+        self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
+        size = model.reference.group_size
+        self._outcomes = GroupDraws(seed, "outcome", size, independent, np.asarray)
+        self._noise = GroupDraws(seed, "reward noise", size, _normals, np.asarray)
+        self._acceptance = GroupDraws(seed, "acceptance", size, independent, np.asarray)
+        self._readings = Readings(model.signals, seed, size)
+        self._ease = math.log(model.lengths.difficulty_ratio)
+        self._mean_length = self._length_over_population()
+        self._progress = 0.0
+        self._updates = 0
+        self._collapse = 0.0
+        self._own: dict[int, float] = {}
+        self._changed: set[int] = set()
+        self._published: list[tuple[float, float, int]] = [(0.0, 0.0, 0)]
+        self._own_published: dict[int, tuple[list[int], list[float]]] = {}
+        self._places: dict[tuple[int, int], _Place] = {}
+
+    def success(self, prompt: int, version: int) -> float:
+        """Probability that a sample of the prompt succeeds under weights ``version``; IndexError before these are."""
+        return self._place(prompt, version).success
+
+    def reward(self, prompt: int, attempt: int, member: int, version: int) -> float:
+        """What the sample earns; one that earns it at some success probability earns no less at a higher one."""
+        luck = self._outcomes.value(prompt, attempt, 0, member)
+        success, law = self._place(prompt, version).success, self._model.reward
+        earned = 1.0 if luck < success else law.partial_credit * (1 - luck) / (1 - success)
+        if law.noise:
+            earned += law.noise * self._noise.value(prompt, attempt, 0, member)
+        return earned
+
+    def length_factor(self, prompt: int, attempt: int, member: int, version: int) -> float:
+        """Factor on the sample's length; its mean over the untrained population is 1."""
+        place = self._place(prompt, version)
+        succeeds = self._outcomes.value(prompt, attempt, 0, member) < place.success
+        return place.length_of_success if succeeds else place.length_of_failure
+
+    def signal(self, name: str, prompt: int, attempt: int, member: int, share: float, version: int) -> float:
+        """A reading once ``share`` of the response, in (0, 1], is made; named as in ``rlsim.learning.signals``."""
+        success = self._place(prompt, version).success
+        outcome = self._outcomes.value(prompt, attempt, 0, member) < success
+        return self._readings.read(name, prompt, attempt, member, share, outcome, success)
+
+    def accepted_share(self, prompt: int, attempt: int, member: int, old_version: int, version: int) -> float:
+        """Share of a trajectory of ``old_version`` that weights of ``version`` accept as a prefix, in (0, 1].
+
+        Rejections come at a constant hazard along the response that grows by the updates between the two (SPEC-RL,
+        systems list entry 39, has the overlap; the law is ours).
+        """
+        apart = abs(self._published[version][2] - self._published[old_version][2])
+        hazard = self._model.rejections_per_update * apart
+        luck = self._acceptance.value(prompt, attempt, 0, member)
+        return 1.0 if hazard == 0.0 else min(1.0, -math.log1p(-luck) / hazard)
+
+    def trained(self, batch: Sequence[TrainedSample], updates: int, epochs: int) -> Progress:
+        """Train on a batch in ``updates`` optimizer updates a pass, ``epochs`` passes; moves the trainer's state."""
+        if not batch or updates < 1 or epochs < 1:
+            raise ValueError("a step trains on samples, in at least one update and one pass")
+        information = self._information(batch)
+        lags = np.array([sample.lag_steps for sample in batch]) * (1 + self._model.effect.lag_feedback * self._collapse)
+        ess = 1.0 if self._model.mismatch is None else self._model.mismatch.ess(lags.tolist())
+        worth, factor = self._worth(lags, batch, updates, epochs)
+        if self._model.method.ess_scaled:
+            worth *= ess
+        before = self._curve.skill(self._progress)
+        self._add(batch, worth * self._size_of_step(information, len(batch) / updates))
+        self._updates += updates * epochs
+        self._collapse = min(2.0, max(0.0, 1 - factor))
+        skill = self._curve.skill(self._progress)
+        return Progress(skill, self.mean_success(), information, ess, factor, skill - before)
+
+    def published(self, version: int) -> None:
+        """The trainer's present state becomes weights ``version``, and of versions left out in between."""
+        if version < len(self._published):
+            raise ValueError(f"version {version} is published already")
+        state = self._progress, self._curve.skill(self._progress), self._updates
+        self._published += [state] * (version + 1 - len(self._published))
+        for prompt in self._changed:
+            versions, values = self._own_published.setdefault(prompt, ([], []))
+            versions.append(version)
+            values.append(self._own[prompt])
+        self._changed.clear()
+
+    def mean_success(self) -> float:
+        """Expected success of a fresh sample over the population, of the trainer's present state."""
+        skill = self._curve.skill(self._progress)
+        common = self._curve.success(skill)
+        if not self._own:
+            return common
+        trained = np.fromiter(self._own, dtype=int)
+        logits = self._prompts.all_logits(len(self._published) - 1)[trained]
+        skills = np.array([self._curve.skill(self._progress + own) for own in self._own.values()])
+        extra = sigmoid(logits + skills) - sigmoid(logits + skill)
+        return common + float(extra.sum()) / self._prompts_in_all
+
+    def _place(self, prompt: int, version: int) -> _Place:
+        found = self._places.get((prompt, version))
+        if found is None:
+            found = self._find(prompt, version)
+            if len(self._places) >= PROMPTS_KEPT:
+                del self._places[next(iter(self._places))]
+            self._places[prompt, version] = found
+        return found
+
+    def _find(self, prompt: int, version: int) -> _Place:
+        score = self._prompts.score(prompt, version)
+        logit = self._prompts.logit(prompt, score) + self._skill(prompt, version)
+        success = 1 / (1 + math.exp(-max(-700.0, logit)))
+        length = math.exp(-self._ease * score) / self._mean_length
+        return _Place(success, length, length * self._model.lengths.failure_ratio)
+
+    def _skill(self, prompt: int, version: int) -> float:
+        progress, skill, _ = self._published[version]
+        history = self._own_published.get(prompt)
+        if history is None:
+            return skill
+        versions, values = history
+        last = bisect_right(versions, version)
+        return self._curve.skill(progress + values[last - 1]) if last else skill
+
+    def _length_over_population(self) -> float:
+        success = sigmoid(self._curve.logits)
+        lengths = (success + self._model.lengths.failure_ratio * (1 - success)) * np.exp(
+            -self._ease * self._curve.scores
+        )
+        return float(lengths @ self._curve.weights)
+
+    def _information(self, batch: Sequence[TrainedSample]) -> float:
+        found = advantage_variance(batch, self._model.reward.noise)
+        uniform = self._curve.reward_variance(self._curve.skill(self._progress))
+        expected = reference_variance(uniform, self._model.reference.group_size)
+        return found / max(_LEAST_VARIANCE, expected)
+
+    def _worth(
+        self, lags: FloatArray, batch: Sequence[TrainedSample], updates: int, epochs: int
+    ) -> tuple[float, float]:
+        """Updates' worth after staleness and reuse, and the mean factor of staleness alone."""
+        tokens = np.array([max(1, sample.tokens) for sample in batch], dtype=float)
+        later = np.arange(updates * epochs)
+        factors = tokens / tokens.sum() @ self._model.method.factor(lags[:, None] + later[None, :])
+        reuse = self._model.method.reuse ** (later // updates)
+        return float(factors @ reuse), float(factors @ reuse / reuse.sum())
+
+    def _size_of_step(self, information: float, samples: float) -> float:
+        effect, reference = self._model.effect, self._model.reference
+        breadth = samples / reference.samples_per_update
+        return float(information**effect.information_exponent * breadth**effect.breadth_exponent)
+
+    def _add(self, batch: Sequence[TrainedSample], progress: float) -> None:
+        share = self._model.effect.transfer
+        self._progress += share * progress
+        if share < 1.0:
+            prompts = {sample.prompt for sample in batch}
+            for prompt in prompts:
+                self._own[prompt] = self._own.get(prompt, 0.0) + (1 - share) * progress
+            self._changed |= prompts
+
+
+def _normals(generator: np.random.Generator, prompt: int, members: int) -> FloatArray:
+    return generator.standard_normal(members)

@@ -1,0 +1,119 @@
+"""Success over a population of prompts: its mean and its reward variance by common skill, and skill by updates.
+
+Integrals over the law of prompts are Gauss-Hermite sums, tabulated once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from rlsim.core.streams import FloatArray
+from rlsim.learning.model import Curve, Domain, Population, RewardLaw
+
+NODES = 96
+LARGEST_SHIFT = 40.0
+SHIFTS = np.linspace(-LARGEST_SHIFT, LARGEST_SHIFT, 2001)
+_SCORES = np.linspace(-9.0, 9.0, 3601)
+_LEAST = 1e-12
+
+
+def sigmoid(logits: FloatArray) -> FloatArray:
+    """1 / (1 + exp(-logits)), without overflow."""
+    from scipy.special import expit
+
+    return np.asarray(expit(logits))
+
+
+def logits_of(population: Population) -> Callable[[float], float]:
+    """From a prompt's normal score to its logit, but for what is common to all prompts."""
+    if population.law == "logit-normal":
+        spread = population.spread
+        return lambda score: spread * score
+    table = _beta_logits(population, _SCORES)
+    step, last = float(_SCORES[1] - _SCORES[0]), len(_SCORES) - 2
+    values = table.tolist()
+
+    def looked_up(score: float) -> float:
+        place = (score - _SCORES[0]) / step
+        index = min(max(int(place), 0), last)
+        return float(values[index] + (place - index) * (values[index + 1] - values[index]))
+
+    return looked_up
+
+
+def logits_at(population: Population, scores: FloatArray) -> FloatArray:
+    """``logits_of`` for many scores: the shape of the scores."""
+    if population.law == "logit-normal":
+        return population.spread * scores
+    return np.asarray(np.interp(scores, _SCORES, _beta_logits(population, _SCORES)))
+
+
+def _beta_logits(population: Population, scores: FloatArray) -> FloatArray:
+    from scipy.special import betaincinv, logit, ndtr
+
+    total, mean = population.concentration, population.mean_success
+    found = np.clip(betaincinv(total * mean, total * (1 - mean), ndtr(scores)), _LEAST, 1 - _LEAST)
+    return np.asarray(logit(found))
+
+
+class PopulationCurve:
+    """Mean success and reward variance at any skill, and the skill that so many reference updates make."""
+
+    def __init__(self, population: Population, curve: Curve, reward: RewardLaw) -> None:
+        scores, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        domains = population.domains or (Domain("all", 1.0),)
+        shares = np.array([domain.share for domain in domains]) / sum(domain.share for domain in domains)
+        self.scores = np.tile(scores, len(domains))
+        self.weights = np.outer(shares, weights / weights.sum()).ravel()
+        offsets = np.repeat([domain.offset for domain in domains], NODES)
+        self.logits = logits_at(population, self.scores) + offsets
+        self.level = self._level(population.mean_success)
+        """Added to every logit so that the untrained mean is the population's."""
+        self.logits += self.level
+        self._tabulate(reward)
+        self._invert(population, curve)
+
+    def _level(self, mean_success: float) -> float:
+        from scipy.optimize import brentq
+
+        def excess(level: float) -> float:
+            return float(self.weights @ sigmoid(self.logits + level)) - mean_success
+
+        return float(brentq(excess, -LARGEST_SHIFT * 2, LARGEST_SHIFT * 2, xtol=1e-12))
+
+    def _tabulate(self, reward: RewardLaw) -> None:
+        success = sigmoid(self.logits[None, :] + SHIFTS[:, None])
+        credit, failure = reward.partial_credit, 1 - success
+        mean, square = success + failure * credit / 2, success + failure * credit**2 / 3
+        self._success = success @ self.weights
+        self._variance = (square - mean**2) @ self.weights
+
+    def _invert(self, population: Population, curve: Curve) -> None:
+        start, self._half, self._steepness = population.mean_success, curve.half_updates, curve.steepness
+        ways = np.linspace(0.0, 1.0, 2049)
+        below = self._success < 1 - 1e-9
+        rises = np.concatenate([[True], np.diff(self._success[below]) > 0])
+        targets = start + (curve.asymptote - start) * ways
+        self._skills: list[float] = np.interp(targets, self._success[below][rises], SHIFTS[below][rises]).tolist()
+        self._skills[0] = 0.0
+        self._slope = self._skills[1024] / self._half
+
+    def skill(self, updates: float) -> float:
+        """Logits gained after so many reference updates; below 0 updates, a line of the slope of the first half."""
+        if updates <= 0:
+            return float(updates * self._slope)
+        place = 2048 / (1 + math.exp(self._steepness * math.log(self._half / updates)))
+        index = min(int(place), 2047)
+        low, high = self._skills[index], self._skills[index + 1]
+        return float(low + (place - index) * (high - low))
+
+    def success(self, skill: float) -> float:
+        """Mean success of the population."""
+        return float(np.interp(skill, SHIFTS, self._success))
+
+    def reward_variance(self, skill: float) -> float:
+        """Mean over prompts of the variance of a sample's reward, without its noise."""
+        return float(np.interp(skill, SHIFTS, self._variance))
