@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rlsim.build.faults import Faults, PlanError
+from rlsim.build.learning import make_learning
 from rlsim.build.policy import check_placement, make_policy, make_shape
 from rlsim.build.pools import PoolPlan, make_pools, make_sites
 from rlsim.build.training import make_switching, make_sync, make_trainer_profile, make_training
@@ -16,6 +17,7 @@ from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
+from rlsim.learning.model import LearningModel
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import Lends
 from rlsim.scenario.schema import Scenario
@@ -50,6 +52,13 @@ class Plan:
     colocated: bool
     lent: range = range(0)
     """Replicas on the trainer's GPUs, which generate only while it lends them."""
+    learning: LearningModel | None = None
+    """What samples earn and teach when simulated; None: nothing."""
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether samples have rewards that a policy is told: of the learning model, or live of a task."""
+        return self.learning is not None or self.scenario.live.task is not None
 
     def pool_of(self, replica: int) -> PoolPlan:
         """The pool of a replica."""
@@ -83,6 +92,7 @@ def plan(scenario: Scenario) -> Plan:
     policy = faults.catch(lambda: make_policy(scenario, shape))
     if policy is not None:
         faults.catch(lambda: check_placement(scenario, policy))
+    learning = faults.catch(lambda: make_learning(scenario))
     sites = make_sites(scenario, device, faults)
     if architecture is None or device is None:
         raise PlanError(faults.errors)
@@ -105,6 +115,7 @@ def plan(scenario: Scenario) -> Plan:
         _sources(pools, _training_source(scenario, training), sync, switching, policy),
         policy.placement.shared,
         shape.lent_replicas if isinstance(policy.placement, Lends) else range(0),
+        learning,
     )
 
 

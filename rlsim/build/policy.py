@@ -11,6 +11,7 @@ from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.dispatch.prefill_decode import Legs
+from rlsim.policies.hooks import NeedsRewards
 from rlsim.policies.policy import DEFAULTS, Policy
 from rlsim.policies.protocols import Lends, Tests, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part
@@ -136,8 +137,15 @@ def _check_observations(scenario: Scenario, policy: Policy) -> None:
     if isinstance(policy.update, WatchesEss) and scenario.workload.mismatch is None:
         allowed = "engine_variance and variance_per_step: this policy reads the effective sample size"
         raise ParameterError("workload.mismatch", None, allowed)
+    if isinstance(policy.allocation, NeedsRewards) and scenario.learning is None and scenario.live.task is None:
+        allowed = "a learning section (or live.task): this policy is told how samples came out"
+        raise ParameterError("learning", None, allowed)
     if not isinstance(policy.update, Tests):
         return
+    if scenario.learning is not None:
+        part = type(policy.update).__name__
+        allowed = "an update that is never refused: the learning model has no way back to older weights"
+        raise ParameterError("policy.parts.update.use", part, allowed)
     if scenario.sync.acceptance is None:
         raise ParameterError("sync.acceptance", None, "probability: this policy lets replicas judge new weights")
     if scenario.sync.scope == "per_replica":

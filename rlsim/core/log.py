@@ -68,6 +68,21 @@ class IterationRow(NamedTuple):
     version: int
 
 
+class ProgressRow(NamedTuple):
+    """What a training step did to the model; hidden from the policy, and an estimate of a statistical model."""
+
+    step: int
+    now: Ticks
+    samples: int
+    success: float
+    """Expected success of a fresh sample over all prompts, after the step."""
+    skill: float
+    information: float
+    ess: float
+    staleness_factor: float
+    gain: float
+
+
 class FinalRow(NamedTuple):
     """What became of a sample by the end of the run."""
 
@@ -88,6 +103,8 @@ class RunLog:
     services: list[ServiceRow] = field(default_factory=list)
     gates: list[GateRow] = field(default_factory=list)
     iterations: list[IterationRow] = field(default_factory=list)
+    progress: list[ProgressRow] = field(default_factory=list)
+    """Empty without a learning model."""
     final: list[FinalRow] = field(default_factory=list)
     generated_tokens: int = 0
     """Response tokens that the engines sampled, by their own count."""

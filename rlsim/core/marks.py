@@ -13,8 +13,8 @@ class Marks:
     """The next mark of every decode of one engine that has one."""
 
     def __init__(self) -> None:
-        self.passed: list[Request] = []
-        """Requests that came to a mark in the last steps, and go on."""
+        self.passed: list[tuple[Request, int]] = []
+        """Requests that came to a mark in the last steps and go on, with their output tokens."""
         self._heap: list[tuple[int, int, int]] = []
         """(step, entry, sample), some of them out of date."""
 
@@ -41,7 +41,7 @@ class Marks:
             if request is None or request.entry != entry or request.finish_at < 0 or not request.marks:
                 continue
             if request.marks[0] == _made(request, step):
-                self.passed.append(request)
+                self.passed.append((request, request.marks[0]))
                 self.expect(request, step)
 
 

@@ -39,8 +39,8 @@ class Replica:
         self.version = 0
         self.steps = 0
         """Steps of the window under way; 0 between windows."""
-        self.marked: list[Request] = []
-        """Requests that came to one of their marks in the last window, and go on."""
+        self.marked: list[tuple[Request, int]] = []
+        """Requests that came to one of their marks in the last window and go on, with their output tokens."""
         self.noise, self.jump = noise, jump
         self.total_steps = self.windows = 0
         self._start = self._one = self._slope = 0

@@ -104,15 +104,17 @@ class Crew:
         if self.texts is not None:
             self.texts.add_given(sample, tokens)
 
-    def unscored(self, sample: int) -> None:
-        """Nobody could tell the reward of a finished sample: it counts as 0."""
-        if self.texts is not None:
-            self.texts[sample].reward = NO_REWARD
+    async def score(self, command: Score) -> float | None:
+        """Have a finished sample scored; None where nobody reads tokens or the service tells no reward."""
+        return await self.rewards.score(command, () if self.texts is None else self.texts.response(command.sample))
 
-    async def score(self, command: Score) -> None:
-        """Have a finished sample scored."""
+    def rewarded(self, sample: int, told: float | None, earned: float | None) -> float | None:
+        """The reward of a finished sample: what its scoring told, or what its tokens are worth, or its ``earned``.
+
+        ``earned`` is the learning model's, of a sample whose tokens mean nothing; None: there is none.
+        """
         if self.texts is None:
-            await self.rewards.score(command, ())
-            return
-        reward = await self.rewards.score(command, self.texts.response(command.sample))
-        self.texts[command.sample].reward = reward
+            return earned if told is None else told
+        text = self.texts[sample]
+        text.reward = told if told is not None else earned
+        return self._reward(sample)

@@ -34,10 +34,10 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.live.clock import CONTROLLER, SERVICES, Clock
-from rlsim.live.crew import Crew
+from rlsim.live.crew import NO_REWARD, Crew
 from rlsim.live.fleet import Fleet, settled
 from rlsim.live.pool import WorkerPool
-from rlsim.live.protocols import Call, EngineLostError, Record, TrainerLostError
+from rlsim.live.protocols import Call, EngineLostError, Record, TellsMarks, TrainerLostError
 from rlsim.live.running import Running
 from rlsim.live.training import TrainerDriver
 from rlsim.world.deadlock import deadlock_report
@@ -77,9 +77,12 @@ class Execution:
         self._controller, self._world, self._clock, self._crew, self._journal = controller, world, clock, crew, journal
         self._fleet = Fleet(clock, crew.engines, self.log, self)
         self._calls = crew.calls(lambda replica: self._fleet.versions[replica])
-        if world.workload.drift is not None:
+        if self._calls.lengths_drift:
             for replica in world.replicas:
                 replica.set_length(self._calls.length)
+        for engine in crew.engines:
+            if isinstance(engine, TellsMarks):
+                engine.set_marked(self._marked)
         self._trainer = TrainerDriver(clock, world, self._fleet, self.log, crew, self._calls)
         limits = crew.limits
         self._tools = WorkerPool(
@@ -141,6 +144,10 @@ class Execution:
         if running.made.reason == "stop" and not running.call.ignore_eos:
             self._calls.stopped(request)
         self._deliver(self._calls.ended(request, running.replica))
+
+    def _marked(self, request: Request, made_tokens: int) -> None:
+        """A watched call came to a mark."""
+        self._deliver(self._calls.notice(request, made_tokens))
 
     def lost(self, replica: int, cut: list[Running]) -> None:
         """A replica is gone, and with it these calls."""
@@ -261,6 +268,9 @@ class Execution:
     async def _train(self, command: Train) -> None:
         learnt = await self._trainer.train(command)
         ess = self._calls.ess(command.samples) if learnt.ess is None else learnt.ess
+        progress = self._calls.learn(command, self._clock.now)
+        if progress is not None:
+            self.log.progress.append(progress)
         for sample in command.samples:
             del self._calls.trajectories[sample]
             self._crew.forget(sample)
@@ -269,8 +279,9 @@ class Execution:
         self._deliver(Trained(command.step, ess))
 
     async def _sync(self, command: Sync) -> None:
+        self._calls.publishing(command)
         accepted = await self._trainer.sync(command)
-        self._calls.updates.published(accepted)
+        self._calls.judged(command, accepted)
         if command.mode != "keep":
             self._calls.drop_kv()
             for request in self._restoring.values():
@@ -290,9 +301,10 @@ class Execution:
 
     async def _score(self, command: Score) -> None:
         served = await self._rewards.serve(command.sample, lambda: self._crew.score(command))
-        if served.outcome != "done":
-            self._crew.unscored(command.sample)
-        self._deliver(Scored(command.sample, served.outcome))
+        done = served.outcome == "done"
+        earned = self._calls.reward(command.sample)
+        reward = self._crew.rewarded(command.sample, served.value if done else NO_REWARD, earned)
+        self._deliver(Scored(command.sample, served.outcome, reward))
 
     def _wake_at(self, command: WakeAt) -> None:
         self._clock.at(command.at, SERVICES, lambda: self._deliver(Woke(command.at)))

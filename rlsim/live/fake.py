@@ -7,7 +7,7 @@ made of asyncio tasks, and whatever the two do differently is the executor's doi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlsim.core.engine import Request
@@ -27,6 +27,11 @@ class FakeEngine:
         self._at_boundary: list[asyncio.Future[None]] = []
         self._ends: dict[int, asyncio.Future[str]] = {}
         self._windows: list[WindowRow] = []
+        self._marked: Callable[[Request, int], None] = lambda request, made_tokens: None
+
+    def set_marked(self, marked: Callable[[Request, int], None]) -> None:
+        """Tell ``marked`` when a call comes to one of its marks."""
+        self._marked = marked
 
     async def start(self) -> None:
         """Nothing to get ready."""
@@ -154,7 +159,10 @@ class FakeEngine:
     def _boundary(self) -> None:
         now = self._clock.now
         self._windows.append(self._replica.window(now))
-        for request in self._replica.end(now):
+        finished = self._replica.end(now)
+        for request, made_tokens in self._replica.marked:
+            self._marked(request, made_tokens)
+        for request in finished:
             self._end(request, "stop")
         self._timer = None
         if self._at_boundary:

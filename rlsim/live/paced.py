@@ -52,15 +52,15 @@ class PacedTools:
 
 
 class PacedRewards:
-    """Rewards of the workload's latency; nobody reads their value."""
+    """Scoring that takes the workload's latency; what samples earn is not its business."""
 
     def __init__(self, clock: Clock, seconds: Callable[[Score], float]) -> None:
         self._clock, self._seconds = clock, seconds
 
-    async def score(self, command: Score, response: Sequence[int]) -> float:
+    async def score(self, command: Score, response: Sequence[int]) -> float | None:
         """Wait."""
         await sleep_until(self._clock, self._clock.now + to_ticks(self._seconds(command)))
-        return 0.0
+        return None
 
 
 class SpokenTools:

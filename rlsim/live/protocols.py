@@ -141,6 +141,15 @@ class TellsSteps(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsMarks(Protocol):
+    """An engine that tells when a call comes to one of its marks."""
+
+    def set_marked(self, marked: Callable[[Request, int], None]) -> None:
+        """``marked(request, output tokens)`` is called at each."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Experience:
     """One finished sample, as the trainer gets it."""
@@ -220,8 +229,8 @@ class Tools(Protocol):
 class Rewards(Protocol):
     """What scores finished samples."""
 
-    async def score(self, command: Score, response: Sequence[int]) -> float:
-        """The reward."""
+    async def score(self, command: Score, response: Sequence[int]) -> float | None:
+        """The reward; None where it only takes its time and somebody else knows."""
         ...
 
 

@@ -30,6 +30,7 @@ from rlsim.policies.admission.refill_empty import RefillEmpty
 from rlsim.policies.admission.sample_slots import SampleSlots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.dapo import DynamicSampling
 from rlsim.policies.allocation.short_rounds import ShortRounds
 from rlsim.policies.allocation.single import Single
 from rlsim.policies.allocation.uniform import Uniform
@@ -154,7 +155,12 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "prefill-leg": PrefillLeg,
     },
     "migration": {"stay": Stay, "balance": Balance, "repack": Repack},
-    "allocation": {"uniform": Uniform, "single": Single, "short-rounds": ShortRounds},
+    "allocation": {
+        "uniform": Uniform,
+        "single": Single,
+        "short-rounds": ShortRounds,
+        "dapo": DynamicSampling,
+    },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }
 """Registered parts: choice, then name. Elsewhere a part is named ``module:Class``."""

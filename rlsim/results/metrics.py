@@ -20,7 +20,18 @@ from rlsim.results.timeline import union_of
 from rlsim.results.utilisation import Measured, Utilisation, lent_gpus, utilisation, verl_utilisation
 from rlsim.world.making import Run
 
-FATES = ("trained", "dropped_stale", "dropped_surplus", "filtered", "failed", "in_flight", "buffered", "undelivered")
+FATES = (
+    "trained",
+    "dropped_stale",
+    "dropped_surplus",
+    "filtered",
+    "unselected",
+    "pruned",
+    "failed",
+    "in_flight",
+    "buffered",
+    "undelivered",
+)
 TAIL_BEGINS = 0.9
 """Share of a step's samples after whose end the rest is the tail."""
 

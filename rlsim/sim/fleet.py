@@ -24,6 +24,10 @@ class Caller(Protocol):
         """A call ended by itself."""
         ...
 
+    def marked(self, request: Request, made_tokens: int) -> None:
+        """A call came to one of its marks."""
+        ...
+
 
 class Fleet:
     """All replicas of a run."""
@@ -177,7 +181,10 @@ class Fleet:
             return
         now = self._clock.now
         self._log.windows.append(replica.window(now))
-        for request in replica.end(now):
+        finished = replica.end(now)
+        for request, made_tokens in replica.marked:
+            self._caller.marked(request, made_tokens)
+        for request in finished:
             self._caller.finished(request, index)
         self._timers[index] = None
         if self._at_boundary[index]:

@@ -58,7 +58,7 @@ class Simulation:
         self._controller, self._world, self._keeps = controller, world, keep_decisions
         self._clock = Clock()
         self._calls = Calls(world, lambda replica: world.replicas[replica].version)
-        if world.workload.drift is not None:
+        if self._calls.lengths_drift:
             for replica in world.replicas:
                 replica.set_length(self._calls.length)
         self._fleet = Fleet(self._clock, world.replicas, self.log, self)
@@ -115,6 +115,10 @@ class Simulation:
             self._clock.after(ticks, lambda: self._reported(event))
         else:
             self._deliver(event)
+
+    def marked(self, request: Request, made_tokens: int) -> None:
+        """A watched call came to a mark."""
+        self._deliver(self._calls.notice(request, made_tokens))
 
     def _reported(self, event: Finished) -> None:
         if self._reporting.get(event.sample) is event:
@@ -198,7 +202,9 @@ class Simulation:
         self._trainer.train(command, samples, lambda: self._trained(command))
 
     def _trained(self, command: Train) -> None:
-        ess = self._calls.ess(command.samples)
+        ess, progress = self._calls.ess(command.samples), self._calls.learn(command, self._clock.now)
+        if progress is not None:
+            self.log.progress.append(progress)
         for sample in command.samples:
             del self._calls.trajectories[sample]
         if command.last:
@@ -206,10 +212,11 @@ class Simulation:
         self._deliver(Trained(command.step, ess))
 
     def _sync(self, command: Sync) -> None:
+        self._calls.publishing(command)
         self._trainer.sync(command, lambda accepted: self._synced(command, accepted))
 
     def _synced(self, command: Sync, accepted: bool) -> None:
-        self._calls.updates.published(accepted)
+        self._calls.judged(command, accepted)
         if command.mode != "keep":
             self._calls.drop_kv()
             for request in self._restoring.values():
@@ -229,7 +236,10 @@ class Simulation:
     def _score(self, command: Score) -> None:
         found = self._calls.trajectories[command.sample]
         ticks = self._durations.reward(command, (found.prompt, found.attempt, found.member))
-        self._rewards.serve(command.sample, ticks, lambda: self._deliver(Scored(command.sample)))
+        self._rewards.serve(command.sample, ticks, lambda: self._scored(command.sample))
+
+    def _scored(self, sample: int) -> None:
+        self._deliver(Scored(sample, reward=self._calls.reward(sample)))
 
     def _wake_at(self, command: WakeAt) -> None:
         self._clock.at(command.at, SERVICES, lambda _: self._deliver(Woke(command.at)))

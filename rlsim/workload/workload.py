@@ -175,9 +175,14 @@ class Workload:
         count = self.group_size if members is None else members
         return self._luck.responses[0].quantiles(prompt, attempt, turn, count)
 
-    def response_tokens(self, prompt: int, attempt: int, member: int, turn: int = 0, version: int = 0) -> int:
-        """Tokens of a turn whose first token is made by weights of ``version``; its quantile ignores that."""
-        tokens = self._luck.responses[self.class_of(prompt)].value(prompt, attempt, turn, member)
+    def response_tokens(
+        self, prompt: int, attempt: int, member: int, turn: int = 0, version: int = 0, factor: float = 1.0
+    ) -> int:
+        """Tokens of a turn whose first token is made by weights of ``version``; its quantile ignores that.
+
+        ``factor`` is what the outcome of the sample makes of its uncapped length.
+        """
+        tokens = factor * self._luck.responses[self.class_of(prompt)].value(prompt, attempt, turn, member)
         if self.drift is not None:
             tokens *= self.drift.factor(version)
         return round(min(self.response_cap_tokens(prompt), max(1.0, tokens)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from rlsim.core.commands import Submit
+from rlsim.core.commands import Submit, Sync, Train
 from rlsim.core.engine import Request
-from rlsim.core.events import Cut, Finished, Segments
+from rlsim.core.events import Cut, Finished, Noticed, Segments
+from rlsim.core.log import ProgressRow
 from rlsim.core.ticks import Ticks
+from rlsim.learning.course import TrainedSample
 from rlsim.world.updates import Updates
-from rlsim.world.world import World
+from rlsim.world.world import Lesson, World
 
 
 class Trajectory:
@@ -19,6 +21,7 @@ class Trajectory:
     __slots__ = (
         "allowed_tokens",
         "attempt",
+        "complete",
         "given_tokens",
         "kv_age",
         "length_tokens",
@@ -27,9 +30,12 @@ class Trajectory:
         "prompt",
         "replica",
         "response_tokens",
+        "reward",
+        "signal",
         "token_steps",
         "turn",
         "turns",
+        "version",
     )
 
     def __init__(self, prompt: int, attempt: int, member: int, turns: int) -> None:
@@ -45,6 +51,13 @@ class Trajectory:
         """Sum over the tokens made so far of the optimizer steps behind the weights that made them."""
         self.given_tokens = self.response_tokens = 0
         """Tokens not made by the model, and tokens made by it, as of the last call that ended."""
+        self.version = 0
+        """Of the weights that made the first token: they decide how it comes out."""
+        self.complete = False
+        """Whether it came to its own end."""
+        self.reward = 0.0
+        self.signal = ""
+        """Watched in the call under way."""
 
 
 class Calls:
@@ -53,7 +66,10 @@ class Calls:
     def __init__(self, world: World, version: Callable[[int], int]) -> None:
         """``version(replica)`` is the weights version a replica serves."""
         self._world, self._version = world, version
-        self._drifts = world.workload.drift is not None
+        self.lengths_drift = world.workload.drift is not None or world.lesson is not None
+        """Whether lengths are decided by the weights that make the first token."""
+        self._unlearnt: list[TrainedSample] = []
+        self._groups: dict[tuple[int, int], int] = {}
         self._cap_tokens = world.workload.response_length.cap_tokens
         self._kv_age = 0
         self.updates = Updates()
@@ -71,7 +87,7 @@ class Calls:
         if not command.made_tokens:
             trajectory.length_tokens = 0
         length = trajectory.length_tokens or self._turn_tokens(trajectory, self._version(command.replica))
-        if not self._drifts:
+        if not self.lengths_drift:
             trajectory.length_tokens = length
         request = Request(
             command.sample,
@@ -83,6 +99,9 @@ class Calls:
             now,
             max_tokens=self._most(command),
         )
+        if command.watch is not None:
+            trajectory.signal = command.watch.signal
+            request.marks = tuple(mark - command.made_tokens for mark in command.watch.marks)
         if command.turn:
             self._carry_kv(request, trajectory)
         if command.kv_from_pool and trajectory.kv_age == self._kv_age:
@@ -130,7 +149,30 @@ class Calls:
             reason = "tool"
         elif trajectory.length_tokens >= self._world.workload.response_cap_tokens(trajectory.prompt):
             reason = "length"
+        trajectory.complete = reason in ("stop", "length")
         return Finished(request.sample, replica, made, tuple(request.segments), reason, request.first_token)
+
+    def notice(self, request: Request, made_tokens: int) -> Noticed:
+        """What a watched call shows once it has made so many tokens."""
+        trajectory = self.trajectories[request.sample]
+        turn_from = trajectory.given_tokens + trajectory.response_tokens - trajectory.made_tokens
+        tokens = request.context_tokens + made_tokens - turn_from
+        value, lesson = 0.0, self._world.lesson
+        if lesson is not None:
+            place = trajectory.prompt, trajectory.attempt, trajectory.member
+            share = min(1.0, tokens / trajectory.length_tokens)
+            value = lesson.course.signal(trajectory.signal, *place, share, trajectory.version)
+        return Noticed(request.sample, tokens, value)
+
+    def reward(self, sample: int) -> float | None:
+        """What a finished sample earns, nothing where the policy cut it short; None without a learning model."""
+        if self._world.lesson is None:
+            return None
+        trajectory = self.trajectories[sample]
+        if trajectory.complete:
+            place = trajectory.prompt, trajectory.attempt, trajectory.member
+            trajectory.reward = self._world.lesson.course.reward(*place, trajectory.version)
+        return trajectory.reward
 
     def cut(self, made: Cut) -> None:
         """Book what an aborted call had made."""
@@ -140,7 +182,7 @@ class Calls:
         trajectory.kv_age, trajectory.replica = self._kv_age, made.replica
 
     def _made_by(self, trajectory: Trajectory, segments: Segments) -> None:
-        if self._world.workload.mismatch is not None:
+        if self._world.workload.mismatch is not None or self._world.lesson is not None:
             trajectory.token_steps += self.updates.token_steps(segments)
 
     def ess(self, samples: Sequence[int]) -> float | None:
@@ -148,8 +190,50 @@ class Calls:
         mismatch = self._world.workload.mismatch
         if mismatch is None:
             return None
-        found = [self.trajectories[sample] for sample in samples]
-        return mismatch.ess([self.updates.steps - one.token_steps / max(1, one.response_tokens) for one in found])
+        return mismatch.ess([self._lag_steps(self.trajectories[sample]) for sample in samples])
+
+    def _lag_steps(self, trajectory: Trajectory) -> float:
+        """Optimizer steps between the making of a sample, token by token, and now."""
+        return self.updates.steps - trajectory.token_steps / max(1, trajectory.response_tokens)
+
+    def learn(self, command: Train, now: Ticks) -> ProgressRow | None:
+        """What training on some samples does to the model, once the step is complete; None before, or without one."""
+        lesson = self._world.lesson
+        if lesson is None:
+            return None
+        self._unlearnt += [self._as_trained(self.trajectories[sample], lesson) for sample in command.samples]
+        if not command.last or not self._unlearnt:
+            return None
+        batch, self._unlearnt = self._unlearnt, []
+        told = lesson.course.trained(batch, lesson.updates_per_step, lesson.epochs)
+        return ProgressRow(
+            command.step,
+            now,
+            len(batch),
+            told.success,
+            told.skill,
+            told.information,
+            told.ess,
+            told.staleness_factor,
+            told.gain,
+        )
+
+    def _as_trained(self, found: Trajectory, lesson: Lesson) -> TrainedSample:
+        group = self._groups.setdefault((found.prompt, found.attempt), len(self._groups))
+        lag = self._lag_steps(found) * lesson.updates_per_step * lesson.epochs
+        return TrainedSample(found.prompt, group, found.reward, lag, found.response_tokens)
+
+    def publishing(self, command: Sync) -> None:
+        """The trainer's weights are on their way: the first replica may serve them before the last has them."""
+        if not command.test:
+            self.updates.published(accepted=True)
+        if self._world.lesson is not None:
+            self._world.lesson.course.published(command.version)
+
+    def judged(self, command: Sync, accepted: bool) -> None:
+        """The replicas that were to test new weights serve them, or refuse them."""
+        if command.test:
+            self.updates.published(accepted)
 
     def room_tokens(self, sample: int) -> int:
         """Tokens that a tool may add: frameworks cut its output, so that the next turn can still begin."""
@@ -173,9 +257,13 @@ class Calls:
         return found
 
     def _turn_tokens(self, trajectory: Trajectory, version: int) -> int:
-        return self._world.workload.response_tokens(
-            trajectory.prompt, trajectory.attempt, trajectory.member, trajectory.turn, version
-        )
+        place = trajectory.prompt, trajectory.attempt, trajectory.member
+        lesson, factor = self._world.lesson, 1.0
+        if lesson is not None:
+            if not trajectory.turn:
+                trajectory.version = version
+            factor = lesson.course.length_factor(*place, trajectory.version)
+        return self._world.workload.response_tokens(*place, trajectory.turn, version, factor)
 
     def _target(self, tokens: int, allowed_tokens: int, context_tokens: int) -> int:
         if allowed_tokens:

@@ -15,9 +15,10 @@ from rlsim.core.streams import generator
 from rlsim.core.ticks import to_ticks
 from rlsim.core.view import Sample
 from rlsim.costs.memory import weight_bytes_per_gpu
+from rlsim.learning.course import Course
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
-from rlsim.world.world import Acceptance, Links, World
+from rlsim.world.world import Acceptance, Lesson, Links, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ def make_controller(plan: Plan, workload: Workload, oracle: bool = True) -> Cont
         plan.policy(shape),
         shape,
         lambda draw: workload.prompt_tokens(workload.prompt_at(draw)[0]),
-        scores=workload.reward_latency is not None,
+        scores=workload.reward_latency is not None or plan.rewarded,
         oracle_tokens=(lambda sample: _turn_tokens(workload, sample)) if oracle else None,
         request_class=(lambda draw: workload.class_of(workload.prompt_at(draw)[0])) if workload.classes else None,
+        prompt_of=lambda draw: workload.prompt_at(draw)[0],
     )
 
 
@@ -64,7 +66,16 @@ def make_world(plan: Plan, workload: Workload) -> World:
         _links(plan) if scenario.rollout.pools else None,
         plan.shape.lent_replicas,
         _acceptance(scenario, workload.seed),
+        _lesson(plan, workload),
     )
+
+
+def _lesson(plan: Plan, workload: Workload) -> Lesson | None:
+    if plan.learning is None:
+        return None
+    trainer = plan.scenario.trainer
+    course = Course(plan.learning, workload.seed, workload.dataset_prompts)
+    return Lesson(course, trainer.updates_per_step, trainer.epochs)
 
 
 def _acceptance(scenario: Scenario, seed: int) -> Acceptance | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlsim.core.commands import Command, WakeAt
-from rlsim.core.events import Aborted, Event, ReplicaLost, Started, Woke
+from rlsim.core.events import Aborted, Event, Noticed, ReplicaLost, Started, Woke
 from rlsim.core.ticks import Ticks
 
 
@@ -43,4 +43,4 @@ def _replies(event: Event) -> int:
         return 1 + len(event.cuts)
     if isinstance(event, ReplicaLost):
         return len(event.cuts)
-    return 0 if isinstance(event, Started | Woke) else 1
+    return 0 if isinstance(event, Started | Woke | Noticed) else 1

@@ -10,6 +10,7 @@ from rlsim.core.commands import Submit
 from rlsim.core.replica import Replica
 from rlsim.core.streams import generator
 from rlsim.core.ticks import Ticks
+from rlsim.learning.course import Course
 from rlsim.workload.workload import Workload
 
 
@@ -59,6 +60,15 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
+class Lesson:
+    """What trained samples teach, and how often a step goes over them."""
+
+    course: Course
+    updates_per_step: int
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """The machines and the workload of one run."""
 
@@ -86,6 +96,8 @@ class World:
     """Replicas on the trainer's GPUs, which generate only while it lends them."""
     acceptance: Acceptance | None = None
     """How replicas judge new weights, for policies that ask for it."""
+    lesson: Lesson | None = None
+    """The hidden model of success and progress; None: samples earn nothing and teach nothing."""
 
     def restore_ticks(self, replica: int) -> int:
         """Bringing one token's KV back from the host."""

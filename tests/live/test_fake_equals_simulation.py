@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allocation_parts import PARTS
 from policy_runs import AGENTS, POLICIES, scenario
 
 from rlsim.build import Plan, plan
@@ -54,6 +55,17 @@ def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, wo
     assert live.final == simulated.final
     assert live.generated_tokens == simulated.generated_tokens
     assert (live.iterations, live.gates, live.end) == (simulated.iterations, simulated.gates, simulated.end)
+
+
+@pytest.mark.parametrize("preset", ["sync-colocated", "areal", "pipelinerl", "slime-april", "laminar"])
+@pytest.mark.parametrize("part", [*PARTS, "dapo"])
+def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: str) -> None:
+    policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": {"use": part}}}
+    made = plan(scenario(policy, learning={}, workload__group_size=4))
+    simulated, live = simulate(made).log, lived(made)
+    assert live.decisions == simulated.decisions
+    assert live.final == simulated.final
+    assert live.progress == simulated.progress
 
 
 @EVERY

@@ -1,0 +1,120 @@
+"""What allocation may decide, on runs under many policies: the books close, and what was asked for happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from allocation_parts import PARTS
+from policy_runs import AGENTS, SPREAD, batches, commands, ran
+
+from rlsim.core.commands import Score, Submit
+from rlsim.core.events import Finished, Noticed, Scored
+from rlsim.core.log import RunLog
+from rlsim.results.metrics import ledger_tokens
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "sync-colocated": {},
+    "sync-disaggregated": {},
+    "one-step-off": {},
+    "areal": {"max_head_offpolicyness": 2, "max_concurrent_rollouts": 6},
+    "pipelinerl": {"llm_max_rollouts": 12},
+    "slime-april": {"over_sampling_batch_size": 4},
+    "nemo-rl-async": {},
+    "verl-fully-async-stale": {"trigger_parameter_sync_step": 1},
+    "prime-rl": {},
+}
+LEARNING = {"learning": {"population": {"mean_success": 0.5}}, "workload__group_size": 4}
+
+
+def run(part: str, preset: str = "sync-colocated", **changes: Any) -> RunLog:
+    policy = {"preset": preset, **PRESETS[preset], "parts": {"allocation": {"use": f"allocation_parts:{part}"}}}
+    return ran(policy, **{**LEARNING, **changes})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("part", [part.partition(":")[2] for part in PARTS])
+def test_the_books_close_whatever_allocation_decides(part: str, preset: str) -> None:
+    log = run(part, preset)
+    assert sum(ledger_tokens(log).values()) == log.generated_tokens
+    assert len(log.iterations) == 5
+    trained = [sample for batch in batches(log) for sample in batch]
+    assert len(trained) == len(set(trained))
+    begun = {made.sample for _, made in commands(log, Submit)}
+    assert set(trained) <= begun
+
+
+def test_a_second_wave_follows_where_rewards_are_the_same() -> None:
+    log = run("TwoWaves")
+    members: dict[int, set[int]] = {}
+    for _, made in commands(log, Submit):
+        members.setdefault(made.draw, set()).add(made.member)
+    sizes = Counter(len(found) for found in members.values())
+    assert set(sizes) == {4, 5}
+
+
+def test_waves_of_a_batch_wait_for_the_whole_batch() -> None:
+    log = run("Together")
+    first = [row.now for row in log.decisions for made in row.commands if isinstance(made, Submit) and made.member == 4]
+    scored = [row.now for row in log.decisions if isinstance(row.event, Scored)]
+    assert min(first) >= sorted(scored)[4 * 3 - 1]
+    assert {len(batch) for batch in batches(log)} == {15}
+
+
+def test_rejected_groups_are_filtered_and_replaced() -> None:
+    log = run("EveryThird")
+    fates = Counter(row.fate for row in log.final)
+    assert fates["filtered"] > 0
+    assert {len(batch) for batch in batches(log)} == {12}
+
+
+def test_half_of_a_group_is_trained_on_and_the_rest_is_unselected() -> None:
+    log = run("Halves")
+    fates = Counter(row.fate for row in log.final)
+    assert fates["trained"] == fates["unselected"]
+
+
+def test_prompts_are_picked_and_skipped() -> None:
+    draws = [made.draw for _, made in commands(run("Backwards"), Submit) if made.member == 0]
+    assert draws[:4] == [3, 5, 7, 9]
+    assert not {0, 1, 2} & set(draws)
+
+
+def test_a_cap_truncates_and_a_truncated_response_earns_nothing() -> None:
+    log = run("Capped", workload__response_tokens=SPREAD)
+    made = Counter()
+    rewards = {}
+    for row in log.decisions:
+        if isinstance(row.event, Finished):
+            made[row.event.sample] += row.event.tokens
+        if isinstance(row.event, Scored):
+            rewards[row.event.sample] = row.event.reward
+    assert max(made.values()) == 20
+    cut = [sample for sample, tokens in made.items() if tokens == 20]
+    assert cut
+    ends = {row.event.sample: row.event.reason for row in log.decisions if isinstance(row.event, Finished)}
+    assert all(rewards[sample] == 0.0 for sample in cut if ends[sample] == "chunk" and sample in rewards)
+    assert any(reward == 1.0 for reward in rewards.values())
+
+
+def test_pruned_samples_are_cut_and_booked() -> None:
+    log = run("Pruner", workload__response_tokens={"law": "uniform", "low_tokens": 10, "high_tokens": 60})
+    notices = [row.event for row in log.decisions if isinstance(row.event, Noticed)]
+    assert {event.tokens for event in notices} == {8, 16}
+    fates = Counter(row.fate for row in log.final)
+    assert fates["pruned"] > 0
+    assert fates["trained"] > 0
+
+
+def test_caps_and_watches_go_through_turns() -> None:
+    for part in ("Capped", "Pruner"):
+        log = run(part, **AGENTS)
+        assert sum(ledger_tokens(log).values()) == log.generated_tokens
+
+
+def test_every_sample_that_ended_is_scored_once() -> None:
+    log = run("TwoWaves")
+    asked = [made.sample for _, made in commands(log, Score)]
+    assert len(asked) == len(set(asked))
+    assert all(row.event.reward in (0.0, 1.0) for row in log.decisions if isinstance(row.event, Scored))
