@@ -19,7 +19,7 @@ import numpy as np
 
 from rlsim.core.luck import GroupDraws, independent
 from rlsim.core.streams import FloatArray
-from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance
+from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
 from rlsim.learning.model import LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
 from rlsim.learning.prompts import Prompts
@@ -191,10 +191,17 @@ class Course:
         return float(lengths @ self._curve.weights)
 
     def _information(self, batch: Sequence[TrainedSample]) -> float:
-        found = advantage_variance(batch, self._model.reward.noise)
         uniform = self._curve.reward_variance(self._curve.skill(self._progress))
+        noise = self._model.reward.noise
+        if self._model.effect.baseline == "value":
+            return variance_about(batch, self._expected_reward, noise) / max(_LEAST_VARIANCE, uniform)
         expected = reference_variance(uniform, self._model.reference.group_size)
-        return found / max(_LEAST_VARIANCE, expected)
+        return advantage_variance(batch, noise) / max(_LEAST_VARIANCE, expected)
+
+    def _expected_reward(self, prompt: int) -> float:
+        """Mean reward of a sample of the prompt under the newest published weights."""
+        success = self._place(prompt, len(self._published) - 1).success
+        return success + (1 - success) * self._model.reward.partial_credit / 2
 
     def _worth(
         self, lags: FloatArray, batch: Sequence[TrainedSample], updates: int, epochs: int
@@ -202,7 +209,7 @@ class Course:
         """Updates' worth after staleness and reuse, and the mean factor of staleness alone."""
         tokens = np.array([max(1, sample.tokens) for sample in batch], dtype=float)
         later = np.arange(updates * epochs)
-        factors = tokens / tokens.sum() @ self._model.method.factor(lags[:, None] + later[None, :])
+        factors = 1 - tokens / tokens.sum() @ (1 - self._model.method.factor(lags[:, None] + later[None, :]))
         reuse = self._model.method.reuse ** (later // updates)
         return float(factors @ reuse), float(factors @ reuse / reuse.sum())
 

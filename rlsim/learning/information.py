@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -32,6 +32,12 @@ def advantage_variance(batch: Sequence[TrainedSample], noise: float = 0.0) -> fl
         mean = sum(rewards) / len(rewards)
         squares += sum((reward - mean) ** 2 for reward in rewards) - noise**2 * (len(rewards) - 1)
     return max(0.0, squares) / len(batch)
+
+
+def variance_about(batch: Sequence[TrainedSample], expected: Callable[[int], float], noise: float = 0.0) -> float:
+    """Mean over samples of the squared distance of a reward from what is expected of its prompt, less that of noise."""
+    squares = sum((sample.reward - expected(sample.prompt)) ** 2 for sample in batch)
+    return max(0.0, squares / len(batch) - noise**2)
 
 
 def reference_variance(reward_variance: float, group_size: int) -> float:

@@ -81,6 +81,8 @@ class BatchEffect:
     """Of advantage variance over a uniform batch's; 1: VIGOR's variance-sized gradient; 0: none (DataFlex-RL)."""
     breadth_exponent: float = 0.5
     """Of samples an update relative to the scenario's; estimate: 0.5 is gradient noise that averages out."""
+    baseline: Literal["group", "value"] = "group"
+    """What rewards are compared with: the mean of the group, or what a perfect value model expects of the prompt."""
     transfer: float = 1.0
     """Share of an update's worth that reaches all prompts; the rest stays with the trained ones."""
     lag_feedback: float = 0.0

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
 from rlsim.scenario.discipline import Discipline
+from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
 from rlsim.scenario.pools import Pool, pool_errors
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
@@ -348,6 +349,7 @@ class Scenario(Section):
     policy: Policy
     run: Run
     live: Live = Field(default=Live(), description="What a live run needs; a simulated one does not read it")
+    learning: Learning | None = Field(default=None, description="What batches are worth; None: no rewards")
     published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
     sensitivity: tuple[Sensitivity, ...] = Field(default=(), strict=False, description="Assumed inputs to vary")
     headline: Headline | None = Field(default=None, description="A published speed-up to bracket")

@@ -1,0 +1,130 @@
+"""The section ``learning``: what prompts and batches are worth, for what the simulator hides from every policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlsim.core.errors import ParameterError
+from rlsim.scenario.section import Name, Positive, Seconds, Section
+
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Exponent = Annotated[float, Field(ge=0, le=4)]
+Spread = Annotated[float, Field(ge=0, le=8)]
+Ratio = Annotated[float, Field(ge=0.1, le=10)]
+Logit = Annotated[float, Field(ge=-10, le=10)]
+LikelyArea = Annotated[float, Field(ge=0.5, lt=1)]
+
+
+class DomainPrompts(Section):
+    """A kind of prompts that is easier or harder than the others."""
+
+    share: Positive = Field(description="Of the prompts, relative to the other domains'")
+    offset: Logit = Field(default=0.0, description="Added to the logits of its prompts; above 0: easier")
+
+
+class PromptPopulation(Section):
+    """Success probabilities before training, and how a prompt's own drifts."""
+
+    mean_success: Probability = Field(default=0.4, description="Mean over the prompts")
+    law: Literal["logit-normal", "beta"] = Field(default="logit-normal", description="Law of the probabilities")
+    spread: Spread = Field(default=2.0, description="Standard deviation of the logits; logit-normal")
+    concentration: Annotated[float, Field(ge=0.02, le=1000)] = Field(default=1.0, description="a + b of the Beta law")
+    persistence: Share = Field(default=0.9, description="Correlation of a prompt's difficulty with its own long after")
+    drift_versions: Positive = Field(default=100.0, description="Versions after which the rest is forgotten")
+    domains: dict[Name, DomainPrompts] = Field(default={}, description="Kinds of prompts by name; none: all alike")
+
+
+class RewardValues(Section):
+    """What a sample earns; a success earns 1."""
+
+    partial_credit: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="Most that a failure earns")
+    noise: Seconds = Field(default=0.0, description="Standard deviation of the error of every reward")
+
+
+class LengthByOutcome(Section):
+    """Lengths by outcome and difficulty; the mean over the untrained prompts stays that of the length law."""
+
+    failure_ratio: Ratio = Field(default=1.3, description="Length of a failure over that of a success")
+    difficulty_ratio: Ratio = Field(default=1.1, description="Length on a prompt harder by a standard deviation")
+
+
+class ProgressCurve(Section):
+    """Mean success of uniform on-policy training by updates: R0 + (A - R0) / (1 + (half / updates)^steepness)."""
+
+    asymptote: Annotated[float, Field(gt=0, le=0.999)] = Field(default=0.8, description="A, after endless training")
+    half_updates: Positive = Field(default=300.0, description="Optimizer updates to half of the way")
+    steepness: Annotated[float, Field(ge=0.2, le=10)] = Field(default=1.0, description="Exponent; 1: no slow start")
+
+
+class WorthOfBatch(Section):
+    """How the worth of an update depends on what it trains on."""
+
+    information_exponent: Exponent = Field(default=1.0, description="Of advantage variance; 0: rewards do not matter")
+    breadth_exponent: Exponent = Field(default=0.5, description="Of samples an update; 0: their number does not matter")
+    baseline: Literal["group", "value"] = Field(default="group", description="Of advantages: group mean, value model")
+    transfer: Share = Field(default=1.0, description="Share that reaches all prompts; the rest the trained ones alone")
+    lag_feedback: Seconds = Field(default=0.0, description="Growth of lags by a step that collapsed")
+
+
+class Tolerance(Section):
+    """What staleness costs: the curve of a method, each value of which can be replaced."""
+
+    method: Name = Field(default="grpo", description="Tolerance curve by name")
+    tolerance_updates: Seconds | None = Field(default=None, description="Lag in updates up to which nothing is lost")
+    collapse_updates: Positive | None = Field(default=None, description="Scale of the fall beyond, in updates")
+    floor: Annotated[float, Field(ge=-10, le=1)] | None = Field(default=None, description="Worth at an endless lag")
+    reuse: Share | None = Field(default=None, description="Worth of a further pass, relative to the one before")
+
+
+class Area(Section):
+    """Area under the ROC curve of a reading, linear in the share of the response that is made."""
+
+    start: LikelyArea = Field(description="At the first token")
+    end: LikelyArea = Field(description="At the last token")
+
+
+class TeacherOverlap(Section):
+    """Overlap with a teacher's choices: a level, and a lower one after a drift."""
+
+    level: float = Field(default=0.8, description="Before a drift")
+    drop: Seconds = Field(default=0.3, description="Fall at a drift")
+    noise: Seconds = Field(default=0.08, description="Standard deviation of a reading")
+    failure_drifts: Seconds = Field(default=1.5, description="Mean drifts in a whole failed response")
+    success_drifts: Seconds = Field(default=0.2, description="Mean drifts in a whole successful response")
+
+
+class Readings(Section):
+    """How well what is seen while a response is made tells its outcome."""
+
+    quality: Area = Field(default=Area(start=0.6, end=0.95), description="A trained head")
+    confidence: Area = Field(default=Area(start=0.55, end=0.7), description="The model's own confidence")
+    entropy_noise: Seconds = Field(default=0.3, description="Standard deviation of readings of 4 p (1 - p)")
+    overlap: TeacherOverlap = Field(default=TeacherOverlap(), description="Teacher and student")
+    repetition_share: Share = Field(default=0.2, description="Failures that fall into repetition")
+    repetition_false: Share = Field(default=0.01, description="Successes that are flagged as repetition")
+    persistence: Share = Field(default=0.8, description="Share of a reading's noise that reading again repeats")
+
+
+class Learning(Section):
+    """What prompts, rewards and batches are worth: a statistical stand-in, most of whose defaults are estimates."""
+
+    population: PromptPopulation = Field(default=PromptPopulation(), description="The prompts")
+    reward: RewardValues = Field(default=RewardValues(), description="What a sample earns")
+    lengths: LengthByOutcome = Field(default=LengthByOutcome(), description="Lengths by outcome and difficulty")
+    curve: ProgressCurve = Field(default=ProgressCurve(), description="Progress of uniform on-policy training")
+    effect: WorthOfBatch = Field(default=WorthOfBatch(), description="Worth of a batch")
+    staleness: Tolerance = Field(default=Tolerance(), description="Cost of staleness")
+    signals: Readings = Field(default=Readings(), description="What is seen while a response is made")
+    rejections_per_update: Seconds = Field(
+        default=0.03, description="Rejections along an old trajectory verified again, for each update since"
+    )
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A ceiling below the start."""
+        start, end = self.population.mean_success, self.curve.asymptote
+        if end <= start:
+            yield ParameterError("curve.asymptote", end, f"a number, above population.mean_success ({start:g})")
