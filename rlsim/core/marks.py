@@ -14,7 +14,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.passed: list[tuple[Request, int]] = []
-        """Requests that came to a mark in the last steps and go on, with their output tokens."""
+        """Requests that came to a mark in the last steps, with their output tokens; some may have ended with it."""
         self._heap: list[tuple[int, int, int]] = []
         """(step, entry, sample), some of them out of date."""
 
@@ -31,6 +31,12 @@ class Marks:
         request.marks = request.marks[bisect_right(request.marks, made) :]
         if request.marks and (at := step + request.marks[0] - made) < request.finish_at:
             heapq.heappush(self._heap, (at, request.entry, request.sample))
+
+    def token_of_prefill(self, request: Request) -> None:
+        """The token that ends a prefill, by which a request that was preempted may come to a mark."""
+        made = request.tokens - request.context_tokens
+        if made in request.marks:
+            self.passed.append((request, made))
 
     def advance(self, step: int, running: Mapping[int, Request]) -> None:
         """The engine has done ``step`` steps; what was noted of requests that left or stood still is forgotten."""

@@ -317,6 +317,7 @@ class Scheduler:
             self.first_tokens.append(request)
             if self.length is not None:
                 request.target_tokens = self.length(request, self.version)
+        self.marks.token_of_prefill(request)
         self._begin_decoding(request)
         if request.finish_at > self.step:
             return False

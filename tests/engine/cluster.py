@@ -27,6 +27,10 @@ from rlsim.sim.fleet import Fleet
 Then = Callable[[], None]
 
 
+MARKS = (2, 3, 6, 11)
+"""Output tokens of every third sample's calls at which the caller is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One generate call: ``given_tokens`` of tool output come first, ``delay`` after the turn before."""
@@ -233,6 +237,8 @@ class Life:
         )
         if cluster.forgets and course.turn:
             request.content = ("turn", sample, course.turn)
+        if sample % 3 == 0:
+            request.marks = MARKS
         course.state = "calling"
         self.busy[course.replica] += 1
         self.calls.append((sample, request))
@@ -258,6 +264,10 @@ class Life:
         assert course.call is request
         course.state, course.tokens = "away", request.tokens
         self._deliver(partial(self._ended, request.sample))
+
+    def marked(self, request: Request, made_tokens: int) -> None:
+        """A call came to one of its marks."""
+        self._tell("marked", request.sample, made_tokens)
 
     def _ended(self, sample: int) -> None:
         course = self.courses[sample]

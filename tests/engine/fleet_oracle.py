@@ -39,6 +39,19 @@ class OracleReplica(NaiveReplica):
         super().__init__(index, limits, law, ranks)
         self.ranks = [Rank(VersionedScheduler(limits, law)) for _ in range(ranks)]
         self._start: Ticks = 0
+        self.marked: list[tuple[Request, int]] = []
+
+    def end(self, now: Ticks) -> list[Request]:
+        self.marked = []
+        finished = super().end(now)
+        self.marked = [(request, made) for request, made in self.marked if request not in finished]
+        return finished
+
+    def _stamp(self, request: Request, now: Ticks) -> None:
+        super()._stamp(request, now)
+        made = request.tokens - request.context_tokens
+        if made in request.marks:
+            self.marked.append((request, made))
 
     @property
     def total_steps(self) -> int:

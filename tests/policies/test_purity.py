@@ -80,9 +80,9 @@ def test_a_part_is_a_frozen_dataclass_with_what_its_protocol_asks(choice: str, n
     assert cls.__dataclass_params__.frozen
     required = {field.name: 1 for field in fields(cls) if field.default is field.default_factory is MISSING}
     given = {"mode": "drain"} if "mode" in required else required
-    started = cls(**given).start(
-        Shape(4, 1, 2, 8, (Pool("prefill", 0, 1, 8), Pool("decode", 1, 1, 8)), lent_replicas=range(1, 2))
-    )
+    pools = (Pool("prefill", 0, 1, 8), Pool("decode", 1, 1, 8))
+    group_size = 1 if name == "single" else 8
+    started = cls(**given).start(Shape(4, group_size, 2, 8, pools, lent_replicas=range(1, 2)))
     protocol = getattr(protocols, choice.capitalize())
     assert all(hasattr(started, member) for member in vars(protocol) if not member.startswith("_"))
     assert inspect.getdoc(cls)

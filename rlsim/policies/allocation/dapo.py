@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.bounds import at_least
+from rlsim.policies.bounds import at_least, several
 from rlsim.policies.hooks import Size
 
 
@@ -24,7 +24,7 @@ class DynamicSampling:
     def start(self, shape: Shape) -> DynamicSampling:
         """Refuse a group that cannot have two rewards."""
         at_least("redundancy", self.redundancy, 0)
-        at_least("workload.group_size", shape.group_size, 2)
+        several("dapo", shape)
         return self
 
     def members(self, view: View, group: Group) -> Size:
