@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_calibrate, cli_logs, cli_parity, cli_policies, cli_profile, cli_servers, cli_trainer
+from rlsim import cli_calibrate, cli_learning, cli_logs, cli_parity, cli_policies, cli_profile, cli_servers, cli_trainer
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -36,6 +36,7 @@ app.command()(cli_policies.import_config)
 app.command()(cli_policies.export_config)
 calibrate_app.command("vllm")(cli_calibrate.calibrate_vllm)
 calibrate_app.command("logs")(cli_logs.calibrate_logs)
+calibrate_app.command("learning")(cli_learning.calibrate_learning)
 app.command()(cli_parity.parity)
 app.command()(cli_servers.servers)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,13 @@ LARGEST_SHIFT = 40.0
 SHIFTS = np.linspace(-LARGEST_SHIFT, LARGEST_SHIFT, 2001)
 _SCORES = np.linspace(-9.0, 9.0, 3601)
 _LEAST = 1e-12
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> tuple[FloatArray, FloatArray]:
+    """Gauss-Hermite nodes and weights of the standard normal law."""
+    scores, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    return scores, weights / weights.sum()
 
 
 def sigmoid(logits: FloatArray) -> FloatArray:
@@ -63,11 +71,11 @@ class PopulationCurve:
     """Mean success and reward variance at any skill, and the skill that so many reference updates make."""
 
     def __init__(self, population: Population, curve: Curve, reward: RewardLaw) -> None:
-        scores, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        scores, weights = _nodes()
         domains = population.domains or (Domain("all", 1.0),)
         shares = np.array([domain.share for domain in domains]) / sum(domain.share for domain in domains)
         self.scores = np.tile(scores, len(domains))
-        self.weights = np.outer(shares, weights / weights.sum()).ravel()
+        self.weights = np.outer(shares, weights).ravel()
         offsets = np.repeat([domain.offset for domain in domains], NODES)
         self.logits = logits_at(population, self.scores) + offsets
         self.level = self._level(population.mean_success)

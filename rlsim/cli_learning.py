@@ -1,0 +1,31 @@
+"""``rlsim calibrate learning``: parse, call, print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def calibrate_learning(
+    path: Annotated[
+        Path, typer.Argument(help="Table of rewards (Parquet, CSV), or a folder with rewards.*.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Overlay with the section learning.")] = Path("learning.yaml"),
+    updates_per_version: Annotated[float, typer.Option(help="Optimizer updates a publication.")] = 1.0,
+    asymptote: Annotated[float, typer.Option(help="Success after endless training; taken as known.")] = 0.8,
+    steepness: Annotated[float, typer.Option(help="Of the curve; taken as known.")] = 1.0,
+    drift_versions: Annotated[float, typer.Option(help="After which difficulty is forgotten; taken as known.")] = 100.0,
+    success_at: Annotated[float, typer.Option(help="Least reward of a success.")] = 1.0,
+) -> None:
+    """Fit prompts and progress to a run's rewards: an overlay for scenarios, intervals, and a held-out loss."""
+    from calibration.learning_fit import Given, fit_learning
+    from calibration.learning_report import report_lines, write_overlay
+    from calibration.reward_log import read_rewards
+
+    fit = fit_learning(read_rewards(path, success_at), Given(updates_per_version, asymptote, steepness, drift_versions))
+    write_overlay(fit, out)
+    for line in report_lines(fit):
+        print(line)
+    typer.echo(f"saved to {out}", err=True)
