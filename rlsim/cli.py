@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_calibrate, cli_learning, cli_logs, cli_parity, cli_policies, cli_profile, cli_servers, cli_trainer
+from rlsim import (
+    cli_calibrate,
+    cli_learning,
+    cli_logs,
+    cli_parity,
+    cli_policies,
+    cli_profile,
+    cli_race,
+    cli_servers,
+    cli_trainer,
+)
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -38,6 +48,7 @@ calibrate_app.command("vllm")(cli_calibrate.calibrate_vllm)
 calibrate_app.command("logs")(cli_logs.calibrate_logs)
 calibrate_app.command("learning")(cli_learning.calibrate_learning)
 app.command()(cli_parity.parity)
+app.command()(cli_race.race)
 app.command()(cli_servers.servers)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
@@ -126,7 +137,7 @@ def headlines(
     from rlsim.planning import headlines
 
     hunts = [headlines.hunt(_load(file, [], [])) for file in files]
-    with _progress(sum(len(hunt.tasks) for hunt in hunts)) as done:
+    with run_progress(sum(len(hunt.tasks) for hunt in hunts)) as done:
         told = [headlines.bracket(hunt, done, workers) for hunt in hunts]
     print(headlines.as_json(told) if as_json else headlines.as_text(told), end="")
 
@@ -227,7 +238,7 @@ def _compare(
     if single:
         document.resolve(arm)
         made = {name: found for name, found in made.items() if arm is None or name == arm}
-    with _progress(len(tasks(made, None))) as done:
+    with run_progress(len(tasks(made, None))) as done:
         told = compare_plans(made, out, workers, done)
     if out is not None:
         from rlsim.planning.save import save_comparison
@@ -238,7 +249,7 @@ def _compare(
 
 
 @contextmanager
-def _progress(runs: int) -> Iterator[Callable[[Outcome], None]]:
+def run_progress(runs: int) -> Iterator[Callable[[Outcome], None]]:
     """A bar on stderr that counts runs."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

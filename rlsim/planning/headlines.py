@@ -17,6 +17,7 @@ from rlsim import __version__
 from rlsim.build import plan
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.planning.replicate import Outcome, Task, perform_all
+from rlsim.results.progress import used_at
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Headline, Point, Scenario
 from rlsim.scenario.source import Document
@@ -31,6 +32,8 @@ class Found:
 
     label: str
     ratio: Estimate
+    also: Estimate | None = None
+    """The other measure's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,12 @@ class Bracket:
     def highest(self) -> Found:
         """Where the ratio is largest."""
         return max(self.found, key=lambda found: found.ratio.mean)
+
+    @property
+    def held(self) -> str:
+        """Under how many of the conditions the ratio is at least the lowest claimed."""
+        count = sum(found.ratio.mean >= self.headline.ratios[0] for found in self.found)
+        return f"{count} of {len(self.found)}"
 
     @property
     def verdict(self) -> str:
@@ -109,7 +118,9 @@ def bracket(asked: Hunt, done: Callable[[Outcome], None] = lambda outcome: None,
     for case in asked.cases:
         base = [next(outcomes) for _ in case.baseline]
         better = [next(outcomes) for _ in case.improved]
-        found.append(Found(case.label, ratio(asked.headline, base, better)))
+        also = asked.headline.also
+        other = None if also is None else ratio(asked.headline, base, better, also)
+        found.append(Found(case.label, ratio(asked.headline, base, better), other))
     return Bracket(asked.headline, tuple(found))
 
 
@@ -131,9 +142,16 @@ def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: Point) -> Sc
     return _checked(tree, where)
 
 
-def ratio(headline: Headline, base: Sequence[Outcome], better: Sequence[Outcome]) -> Estimate:
-    """By which factor the improved arm is better, from paired replications; above 1 is better."""
-    measure = headline.measure
+def ratio(
+    headline: Headline, base: Sequence[Outcome], better: Sequence[Outcome], measure: str | None = None
+) -> Estimate:
+    """By which factor the improved arm is better in the headline's measure, or another; above 1 is better.
+
+    From paired replications. ``ParameterError`` where a run does not reach the headline's target.
+    """
+    measure = measure or headline.measure
+    if measure in _USED:
+        return paired_ratio(_used(headline, base, _USED[measure]), _used(headline, better, _USED[measure]))
     if measure in _TIMES:
         return paired_ratio([_TIMES[measure](one) for one in base], [_TIMES[measure](one) for one in better])
     return paired_ratio([_RATES[measure](one) for one in better], [_RATES[measure](one) for one in base])
@@ -145,13 +163,13 @@ def as_text(brackets: Sequence[Bracket]) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    titles = ("system", "claimed", "simulated, lowest to highest (95 %)", "verdict")
+    titles = ("system", "claimed", "simulated, lowest to highest (95 %)", "verdict", "holds in", "other measure")
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     for title in titles:
         table.add_column(title)
     for told in brackets:
         found = f"{_shown(told.lowest.ratio)} to {_shown(told.highest.ratio)}"
-        table.add_row(told.headline.system, _claimed(told.headline), found, told.verdict)
+        table.add_row(told.headline.system, _claimed(told.headline), found, told.verdict, told.held, _others(told))
     out = StringIO()
     console = Console(file=out, width=WIDTH, highlight=False)
     console.print(table)
@@ -165,12 +183,17 @@ def as_json(brackets: Sequence[Bracket]) -> str:
     systems = [
         {
             **told.headline.model_dump(mode="json", exclude={"points"}),
-            "points": [{"label": found.label, **asdict(found.ratio)} for found in told.found],
+            "points": [_point(found) for found in told.found],
             "verdict": told.verdict,
         }
         for told in brackets
     ]
     return json.dumps({"rlsim": __version__, "systems": systems}, indent=1) + "\n"
+
+
+def _point(found: Found) -> dict[str, Any]:
+    also = {} if found.also is None else {"also": asdict(found.also)}
+    return {"label": found.label, **asdict(found.ratio), **also}
 
 
 def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
@@ -219,6 +242,28 @@ def _collection_rate(told: Outcome) -> float:
     return metrics.response_tokens_per_second * metrics.step_seconds / metrics.wait_seconds_per_step
 
 
+def _used(headline: Headline, outcomes: Sequence[Outcome], used: str) -> list[float]:
+    """What each run used up to the target."""
+    assert headline.target is not None, "a measure to a target has one"
+    found = []
+    for told in outcomes:
+        assert told.progress is not None, "a measure to a target is of runs that learn"
+        amount = used_at(told.progress, headline.target, used)
+        if amount is None:
+            reached = f"{told.progress['success'][-1]:.3f} in {told.name}, replication {told.replication}"
+            allowed = f"a success that every run reaches ({reached}), or more run.steps"
+            raise ParameterError("headline.target", headline.target, allowed)
+        found.append(amount)
+    return found
+
+
+_USED = {
+    "rollouts_to_target": "rollouts",
+    "tokens_to_target": "generated_tokens",
+    "seconds_to_target": "seconds",
+}
+
+
 def _goodput(told: Outcome) -> float:
     goodput = told.latency.goodput_per_second
     assert goodput is not None, "a scenario that measures goodput has objectives"
@@ -239,6 +284,16 @@ _RATES: dict[str, Callable[[Outcome], float]] = {
 }
 
 
+def _others(told: Bracket) -> str:
+    """The range of the other measure; empty without one."""
+    found = [one.also.mean for one in told.found if one.also is not None]
+    return f"{_titled(told.headline.also)} {min(found):.2f}x to {max(found):.2f}x" if found else ""
+
+
+def _titled(measure: str | None) -> str:
+    return "" if measure is None else measure.replace("_to_target", "").replace("seconds", "time")
+
+
 def _claimed(headline: Headline) -> str:
     low, high = headline.ratios
     return f"{low:.2f}x" if low == high else f"{low:.2f}x to {high:.2f}x"
@@ -254,7 +309,10 @@ def _detail(told: Bracket) -> Iterator[str]:
     headline = told.headline
     yield ""
     yield f"{headline.system}: {headline.claim} ({headline.source})."
+    low = headline.ratios[0]
     for found in told.found:
-        yield f"  found {_shown(found.ratio)}: {found.label}"
+        also = "" if found.also is None else f"; {_titled(headline.also)} {_shown(found.also)}"
+        holds = ", as claimed" if found.ratio.mean >= low else ""
+        yield f"  found {_shown(found.ratio)}{holds}: {found.label}{also}"
     for assumed in headline.assumed:
         yield f"  assumed: {assumed}"

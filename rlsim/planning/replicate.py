@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rlsim.results.columns import Columns
     from rlsim.results.latency import Latency
     from rlsim.results.metrics import Metrics
     from rlsim.scenario.schema import Scenario
@@ -41,26 +42,32 @@ class Outcome:
     metrics: Metrics
     verdict: str
     latency: Latency
+    progress: Columns | None = None
+    """What was used up and reached after every step (``rlsim.results.progress``); None without a learning model."""
 
 
 def perform(task: Task) -> Outcome:
     """Make one run in this process."""
     from rlsim.build import plan
     from rlsim.results.latency import latency
-    from rlsim.results.metrics import metrics
+    from rlsim.results.metrics import metrics_of
+    from rlsim.results.progress import progress_columns
+    from rlsim.results.tables import digest
     from rlsim.results.verdict import verdict
     from rlsim.sim.run import simulate
 
     made = plan(task.scenario)
     run = simulate(made, task.replication)
-    told = metrics(run)
+    read = digest(run)
+    told = metrics_of(read)
     if task.out is not None:
         from rlsim.planning.save import save_run
 
         save_run(task.out, run)
     headline = task.scenario.headline
     waits = latency(run, headline.slo if headline else None)
-    return Outcome(task.name, task.replication, told, verdict(told, made), waits)
+    progress = None if made.learning is None else progress_columns(read)
+    return Outcome(task.name, task.replication, told, verdict(told, made), waits, progress)
 
 
 def perform_all(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlsim.core.commands import Command, Submit, Train
 from rlsim.core.errors import ParameterError
-from rlsim.core.events import Aborted, Cut, Event, Finished, ReplicaLost, Segments, Synced, ToolReturned
+from rlsim.core.events import Aborted, Cut, Event, Finished, ReplicaLost, Scored, Segments, Synced, ToolReturned
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 
@@ -31,6 +32,7 @@ class Life:
         "member",
         "prompt_tokens",
         "replica",
+        "reward",
         "sample",
         "segments",
         "submitted",
@@ -56,6 +58,8 @@ class Life:
         self.context_tokens = 0
         """Of the last call, without what it makes."""
         self.replica = -1
+        self.reward = math.nan
+        """What the policy was told; NaN where it was not."""
 
     @property
     def tool_tokens(self) -> int:
@@ -114,6 +118,7 @@ class _Reader:
             Aborted: self._cut,
             ReplicaLost: self._cut,
             ToolReturned: self._tool_returned,
+            Scored: self._scored,
             Synced: self._synced,
         }
 
@@ -187,6 +192,10 @@ class _Reader:
         life = self.history.lives[event.sample]
         self.history.tool_waits.append((life.replica, life.tool_since, now))
         life.tool_since = NEVER
+
+    def _scored(self, now: Ticks, event: Scored) -> None:
+        if event.reward is not None:
+            self.history.lives[event.sample].reward = event.reward
 
     def _synced(self, now: Ticks, event: Synced) -> None:
         if event.accepted:

@@ -15,6 +15,7 @@ from rlsim.core.log import Decision
 from rlsim.results.atomic import replacing
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import Metrics, metrics_of
+from rlsim.results.progress import progress_tables
 from rlsim.results.record import RecordError, from_json, to_json
 from rlsim.results.tables import Digest, digest, table_columns
 from rlsim.scenario.resolved import resolved_yaml
@@ -79,7 +80,7 @@ def file_name(name: str) -> str:
 
 
 def _fill(directory: Path, read: Digest) -> None:
-    for table, columns in table_columns(read).items():
+    for table, columns in {**table_columns(read), **progress_tables(read)}.items():
         _write_parquet(directory / f"{table}.parquet", columns)
     write_decisions(directory / DECISIONS, read.run.log.decisions)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -304,9 +304,12 @@ class Slo(Section):
     tpot_seconds: Positive = Field(description="Most per token after the first, on average over a response")
 
 
-Measure = Literal[
-    "step", "throughput", "rollout", "collection", "latency_mean", "latency_median", "latency_p99", "goodput"
-]
+ToTarget = Literal["rollouts_to_target", "tokens_to_target", "seconds_to_target"]
+"""What it takes to reach a success rate: an estimate of the learning model."""
+Measure = (
+    Literal["step", "throughput", "rollout", "collection", "latency_mean", "latency_median", "latency_p99", "goodput"]
+    | ToTarget
+)
 
 
 class Headline(Section):
@@ -320,6 +323,8 @@ class Headline(Section):
         description="Ratio of step times, of trained tokens a second, a generating second or one that a synchronous "
         "trainer waits for them (collection), of latencies, or of goodput"
     )
+    also: Measure | None = Field(default=None, description="Another ratio to show beside it")
+    target: float | None = Field(default=None, gt=0, lt=1, description="Success that is to be reached")
     slo: Slo | None = Field(default=None, description="Objectives of goodput")
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
     improved: Name = Field(description="Arm of the system")
@@ -331,6 +336,9 @@ class Headline(Section):
         if (self.slo is None) == (self.measure == "goodput"):
             allowed = "ttft_seconds and tpot_seconds" if self.slo is None else f"nothing with measure: {self.measure}"
             yield ParameterError("slo", self.slo, allowed)
+        if (self.target is None) != (not {self.measure, self.also} & set(get_args(ToTarget))):
+            allowed = "a success rate" if self.target is None else "nothing: no measure is to a target"
+            yield ParameterError("target", self.target, allowed)
 
 
 class Scenario(Section):

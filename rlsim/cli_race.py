@@ -1,0 +1,33 @@
+"""``rlsim race``: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def race(
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML) with a learning section.", show_default=False)],
+    to: Annotated[float, typer.Option("--to", min=0, max=1, help="Success that the arms are to reach.")] = 0.6,
+    sets: Annotated[list[str], typer.Option("--set", help="Override one key.", show_default=False)] = [],  # noqa: B006
+    overlays: Annotated[list[Path], typer.Option("--overlay", help="File merged over it.", show_default=False)] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Directory for tables and figures.", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one a core.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Race the arms to a success rate: rollouts, tokens, time and money that each takes, and what it wastes."""
+    from rlsim.cli import run_progress
+    from rlsim.planning import race_text
+    from rlsim.planning.comparison import plans
+    from rlsim.planning.race import race_tasks, run_race
+    from rlsim.scenario.source import load
+
+    document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
+    with run_progress(len(race_tasks(plans(document), None))) as done:
+        told = run_race(document, to, out, workers, done)
+    print(race_text.as_json(told) if as_json else race_text.as_text(told), end="")
+    if out is not None:
+        print(f"saved to {out}: {race_text.save_figure(told, out).name}", file=sys.stderr)

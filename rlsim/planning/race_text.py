@@ -1,0 +1,149 @@
+"""A race as text, JSON and a figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rlsim import __version__
+from rlsim.planning.comparison import Arm
+from rlsim.planning.race import WASTE, Race, success, wasted
+from rlsim.results.progress import USED
+from rlsim.results.statistics import Estimate
+
+WIDTH = 118
+_SHOWN = {"rollouts": ("k rollouts", 1e3), "generated_tokens": ("M tokens", 1e6), "seconds": ("hours", 3600.0)}
+"""Titles and units of what the table shows of ``USED``."""
+NOTE = (
+    "Success is the expected success of a fresh sample over all prompts, of a statistical model of learning: an "
+    "ESTIMATE (docs/learning.md), and its defaults are estimates too. Ratios above 1x are better than the first arm."
+)
+
+
+def as_text(race: Race) -> str:
+    """What it took to get to the target, at equal budgets, and what was wasted."""
+    out = StringIO()
+    console = Console(file=out, width=WIDTH, highlight=False)
+    for table in (_to_target(race), _at_equal_budget(race), _waste(race)):
+        console.print(table)
+        console.print()
+    console.print(NOTE, markup=False)
+    for line in _stragglers(race):
+        console.print(line, markup=False)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def as_json(race: Race) -> str:
+    """The same for machines, and the whole progress of every run."""
+    arms = {arm.name: _arm(race, arm) for arm in race.arms}
+    whole = {"name": race.name, "rlsim": __version__, "target": race.target, "estimate": True, "arms": arms}
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def save_figure(race: Race, out: Path) -> Path:
+    """``progress.png``: success against rollouts, time and money."""
+    from rlsim.results.plots_progress import progress_curves
+    from rlsim.results.style import save_figure as save
+
+    curves = {arm.name: [outcome.progress or {} for outcome in arm.outcomes] for arm in race.arms}
+    path = out / "progress.png"
+    save(progress_curves(curves, race.target, race.name), path)
+    return path
+
+
+def _arm(race: Race, arm: Arm) -> dict[str, object]:
+    def told(found: Estimate | None) -> object:
+        return None if found is None else asdict(found)
+
+    return {
+        "success_first": asdict(success(arm, 0)),
+        "success_last": asdict(success(arm, -1)),
+        "to_target": {used: told(race.estimate(arm, used)) for used in USED},
+        "first_over_this": {used: told(race.over_first(arm, used)) for used in USED},
+        "difference_at_equal": {used: asdict(race.difference_at(arm, used)) for used in USED},
+        "wasted_share_of_tokens": wasted(arm),
+        "progress": [
+            {name: values.tolist() for name, values in (outcome.progress or {}).items()} for outcome in arm.outcomes
+        ],
+    }
+
+
+def _to_target(race: Race) -> Table:
+    table = _table(f"To a success of {race.target:g} (± half of the interval)", "arm", "success")
+    for title, _ in _SHOWN.values():
+        table.add_column(title, justify="right")
+        table.add_column("vs first", justify="right")
+    table.add_column("USD", justify="right")
+    for arm in race.arms:
+        start, end = success(arm, 0).mean, success(arm, -1).mean
+        cells = [f"{start:.2f}-{end:.2f}"]
+        for used, (_, unit) in _SHOWN.items():
+            cells += [_amount(race.estimate(arm, used), unit), _ratio(race.over_first(arm, used))]
+        table.add_row(arm.name, *cells, _amount(race.estimate(arm, "usd"), 1.0))
+    return table
+
+
+def _at_equal_budget(race: Race) -> Table:
+    table = _table("Success less the first arm's, in points, once both have used as much", "arm")
+    for used in USED:
+        table.add_column(used.replace("_", " "), justify="right")
+    for arm in race.arms:
+        table.add_row(arm.name, *(_points(race.difference_at(arm, used)) for used in USED))
+    return table
+
+
+def _waste(race: Race) -> Table:
+    table = _table("Generated tokens that were never trained on, %", "arm", "all")
+    for fate in WASTE:
+        table.add_column(fate.replace("_", " "), justify="right")
+    for arm in race.arms:
+        shares = wasted(arm)
+        table.add_row(arm.name, *(f"{100 * share:.1f}" for share in (sum(shares.values()), *shares.values())))
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="", box=SIMPLE_HEAD)
+    table.show_edge, table.pad_edge, table.collapse_padding = False, False, True
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
+    return table
+
+
+def _stragglers(race: Race) -> Iterator[str]:
+    for arm in race.arms:
+        missing = sum(value is None for value in race.used(arm, "rollouts"))
+        if missing:
+            yield (
+                f"{arm.name}: {missing} of {len(arm.outcomes)} runs do not reach {race.target:g} in "
+                f"{arm.plan.scenario.run.steps} steps; give run.steps more, or a lower --to"
+            )
+
+
+def _amount(found: Estimate | None, unit: float) -> str:
+    if found is None:
+        return "not reached"
+    if found.low is None or found.high is None:
+        return f"{found.mean / unit:,.3g}"
+    return f"{found.mean / unit:,.3g} ± {(found.high - found.low) / 2 / unit:,.2g}"
+
+
+def _ratio(found: Estimate | None) -> str:
+    if found is None:
+        return ""
+    if found.low is None:
+        return f"{found.mean:.2f}x"
+    return f"{found.mean:.2f}x ({found.low:.2f}-{found.high:.2f})"
+
+
+def _points(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return f"{100 * found.mean:+.1f}"
+    return f"{100 * found.mean:+.1f} ± {50 * (found.high - found.low):.1f}"
