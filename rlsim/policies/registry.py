@@ -27,6 +27,7 @@ from rlsim.policies.admission.producers import BoundedBuffer, EngineQueue
 from rlsim.policies.admission.queue_slots import QueueSlots
 from rlsim.policies.admission.ratio import Ratio
 from rlsim.policies.admission.refill_empty import RefillEmpty
+from rlsim.policies.admission.rounds import Rounds
 from rlsim.policies.admission.sample_slots import SampleSlots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
@@ -84,6 +85,7 @@ class Part(Protocol):
 CHOICES: dict[str, dict[str, type[Part]]] = {
     "admission": {
         "barrier": Barrier,
+        "rounds": Rounds,
         "one-step-off": OneStepOff,
         "cumulative-capacity": CumulativeCapacity,
         "target-reservation": TargetReservation,

@@ -67,6 +67,7 @@ OPEN_ARRIVALS = st.fixed_dictionaries(
 )
 ADMISSIONS = st.one_of(
     st.sampled_from([{"use": "barrier"}, {"use": "one-step-off"}]),
+    st.fixed_dictionaries({"use": st.just("rounds")}, optional={"gen_batch_size": st.integers(1, 6)}),
     st.fixed_dictionaries(
         {"use": st.just("cumulative-capacity"), "max_staleness": st.integers(0, 2)},
         optional={"max_open_groups": st.integers(1, 5)},
@@ -176,6 +177,7 @@ ALLOCATIONS = st.one_of(
         {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
     ),
     st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
+    st.fixed_dictionaries({"use": st.just("dapo"), "waits_for_round": st.booleans()}),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -223,6 +225,8 @@ def is_refused_or_runs_to_its_end(
 ) -> None:
     """The composition is refused, or its six steps end with every token in the ledger."""
     changes |= {"seed": seed, "workload__group_size": members, "run__steps": 6}
+    if parts["allocation"]["use"] not in ("uniform", "short-rounds"):
+        changes["learning"] = {"effect": {"information_exponent": 0.0}, "population": {"spread": 1.0}}
     changes["trainer__fixed_seconds_per_step"] = overhead
     if parts["placement"] in LENDING:
         changes = {"cluster__gpus": 3, **changes}

@@ -16,6 +16,7 @@ PROMPT_TOKENS = 7
 
 ADMISSIONS: list[dict[str, Any]] = [
     {"use": "barrier"},
+    {"use": "rounds", "gen_batch_size": 2},
     {"use": "one-step-off"},
     {"use": "cumulative-capacity", "max_staleness": 1, "max_open_groups": 3},
     {"use": "target-reservation"},
