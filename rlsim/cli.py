@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim import cli_calibrate, cli_logs, cli_parity, cli_policies, cli_profile, cli_servers, cli_trainer
+from rlsim import cli_calibrate, cli_logs, cli_parity, cli_policies, cli_profile, cli_servers, cli_trainer, cli_validate
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -38,6 +38,7 @@ calibrate_app.command("vllm")(cli_calibrate.calibrate_vllm)
 calibrate_app.command("logs")(cli_logs.calibrate_logs)
 app.command()(cli_parity.parity)
 app.command()(cli_servers.servers)
+app.command()(cli_validate.validate)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
@@ -197,7 +198,7 @@ def calibrate_published(
     arm: ArmName = None,
     sets: Sets = [],  # noqa: B006
 ) -> None:
-    """Solve the fitted parameter of an arm so that its step time is the published one."""
+    """Solve the fitted parameters of an arm so that its published numbers come out."""
     from rlsim.planning.fit import fit_published
 
     document = _load(scenario, [], sets)
