@@ -29,6 +29,7 @@ Quantity = Literal[
     "trainer_idle_share",
     "rollout_idle_share",
     "preemptions_per_step",
+    "start_lag_mean",
     "end_lag_mean",
 ]
 """What a number is of; formulas in docs/validation.md."""

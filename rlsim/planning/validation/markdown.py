@@ -11,19 +11,20 @@ from rlsim.planning.validation.running import Row
 from rlsim.planning.validation.scores import scores
 from rlsim.planning.validation.text import COLUMNS, bars, cells
 from rlsim.results.atomic import replacing
+from rlsim.scenario.published import Entry
 
 BEGIN = "<!-- begin: rlsim validate -->"
 END = "<!-- end: rlsim validate -->"
 
 
-def put(path: Path, sources: Sequence[Source], rows: Sequence[Row]) -> None:
+def put(path: Path, sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> None:
     """Replace what stands between the markers; ``ParameterError`` for a file without them."""
     text = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
     before, begun, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not (begun and ended):
         raise ParameterError("--markdown", str(path), f"a new file, or one with {BEGIN} and {END}")
-    made = "\n".join(["", *_lines(sources, rows), ""])
+    made = "\n".join(["", *_lines(sources, rows), *_without(without), ""])
     with replacing(path) as temporary:
         temporary.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}", encoding="utf-8")
 
@@ -63,6 +64,16 @@ def _entry(source: Source, rows: Sequence[Row]) -> Iterator[str]:
     yield from (f"- not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
     if entry.misses:
         yield f"- why it is off, and what would settle it: {entry.misses}"
+
+
+def _without(entries: Sequence[Entry]) -> Iterator[str]:
+    for entry in entries:
+        yield ""
+        yield f"### {entry.id}: {entry.title}"
+        yield ""
+        yield f"{entry.source}. No row yet."
+        yield ""
+        yield from (f"- not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
 
 
 def _table(heads: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:

@@ -47,10 +47,13 @@ class Row:
 
 
 def run_entries(
-    sources: Sequence[Source], done: Callable[[Attempt], None] = lambda one: None, workers: int | None = None
+    sources: Sequence[Source],
+    done: Callable[[Attempt], None] = lambda one: None,
+    workers: int | None = None,
+    replications: int | None = None,
 ) -> list[Row]:
-    """Simulate what the rows ask for, ``done`` being told of each run."""
-    asked = tasks(sources)
+    """Simulate what the rows ask for, ``done`` being told of each run; ``replications`` instead of the entries' own."""
+    asked = tasks(sources, replications)
     found: dict[tuple[str, str], list[Attempt]] = {}
     attempts = perform_each(attempt, [task for _, task in asked], workers)
     for (place, _), one in zip(asked, attempts, strict=True):
@@ -59,14 +62,14 @@ def run_entries(
     return [row for source in sources for row in _rows(source, found)]
 
 
-def tasks(sources: Sequence[Source]) -> list[tuple[tuple[str, str], Task]]:
-    """Replications of the arms whose rows, or those over them, need a run; the longest runs are not known ahead."""
+def tasks(sources: Sequence[Source], replications: int | None = None) -> list[tuple[tuple[str, str], Task]]:
+    """Replications of the arms whose rows, or those over them, need a run."""
     return [
         ((source.document.file, arm), Task(f"{source.entry.id}, {arm}", scenario, replication))
         for source in sources
         for arm, scenario in source.scenarios.items()
         if _needs_run(source, arm)
-        for replication in range(scenario.run.replications)
+        for replication in range(replications or scenario.run.replications)
     ]
 
 

@@ -12,13 +12,14 @@ from rlsim.planning.validation.entries import Source
 from rlsim.planning.validation.running import Row
 from rlsim.planning.validation.scores import MEDIAN_BAR, ORDER_BAR, TAIL_BAR, Pair, agreement, pairs, scores
 from rlsim.results.statistics import Estimate
+from rlsim.scenario.published import Entry
 
 WIDTH = 140
 """Columns of the printed table."""
 
 
-def as_text(sources: Sequence[Source], rows: Sequence[Row]) -> str:
-    """The rows, the scores, the bars, and what could not be said."""
+def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> str:
+    """The rows, the scores, the bars, and what could not be said; ``without`` are entries that have no row."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -31,7 +32,7 @@ def as_text(sources: Sequence[Source], rows: Sequence[Row]) -> str:
     out = StringIO()
     console = Console(file=out, width=WIDTH, highlight=False)
     console.print(table, markup=False)
-    for line in (*summary(rows), "", *open_ends(sources)):
+    for line in (*summary(rows), "", *open_ends(sources), *unexpressed(without)):
         console.print(line, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
@@ -125,14 +126,21 @@ def open_ends(sources: Sequence[Source]) -> Iterator[str]:
         yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in source.entry.left_out)
 
 
-def as_json(sources: Sequence[Source], rows: Sequence[Row]) -> str:
+def unexpressed(entries: Sequence[Entry]) -> Iterator[str]:
+    """Entries of which no row can be expressed yet."""
+    for entry in entries:
+        yield f"{entry.id}, {entry.title} ({entry.source})"
+        yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
+
+
+def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> str:
     """Rows, scores, pairs and open ends for machines."""
     whole = {
         "rlsim": __version__,
         "rows": [_row(row) for row in rows],
         "scores": [asdict(found) for found in scores(rows)],
         "pairs": [_pair(pair) for pair in pairs(rows)],
-        "entries": [source.entry.model_dump(mode="json") for source in sources],
+        "entries": [entry.model_dump(mode="json") for entry in (*(source.entry for source in sources), *without)],
     }
     return json.dumps(whole, indent=1) + "\n"
 
