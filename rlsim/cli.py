@@ -20,6 +20,7 @@ from rlsim import (
     cli_race,
     cli_servers,
     cli_trainer,
+    cli_validate,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ calibrate_app.command("learning")(cli_learning.calibrate_learning)
 app.command()(cli_parity.parity)
 app.command()(cli_race.race)
 app.command()(cli_servers.servers)
+app.command()(cli_validate.validate)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
@@ -209,7 +211,7 @@ def calibrate_published(
     arm: ArmName = None,
     sets: Sets = [],  # noqa: B006
 ) -> None:
-    """Solve the fitted parameter of an arm so that its step time is the published one."""
+    """Solve the fitted parameters of an arm so that its published numbers come out."""
     from rlsim.planning.fit import fit_published
 
     document = _load(scenario, [], sets)

@@ -34,7 +34,7 @@ def make_step_law(
         law = profile.law
     elif given.source == "roofline":
         parallel = (rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel)
-        law = roofline(architecture, device, *parallel)
+        law = roofline(architecture, device, *parallel, gpus_per_node=scenario.cluster.gpus_per_node)
     else:
         law = StepLaw.affine(
             given.base_seconds,

@@ -47,6 +47,8 @@ class Efficiency:
     """Routing and dispatch of one layer of experts. Chosen."""
     collective_seconds: float = 5e-6
     """Start of a small all-reduce: 5.1 us for 8 KB on 8 GPUs in the tables."""
+    node_collective_seconds: float = 155e-6
+    """The same over nodes: 155 us for 16 A100 on 2 nodes in the network measurements of vidur (MIT)."""
     collective_link: float = 0.6
     """Of the link rate that an all-reduce reaches: 260 of 450 GB/s between 2 GPUs in the tables."""
 
@@ -71,6 +73,7 @@ class _Replica:
     expert_ranks: int
     efficiency: Efficiency
     bytes_per_parameter: float
+    gpus_per_node: int
 
     def dense_seconds(self, tokens: int) -> float:
         """All layers of all pipeline stages, one after the other, for one micro-batch."""
@@ -97,9 +100,19 @@ class _Replica:
         sent = tokens * self.model.hidden * 2.0
         reduces = 2 * self.model.layers if self.tensor_parallel > 1 else 0
         volume = 2.0 * sent * (self.tensor_parallel - 1) / self.tensor_parallel
-        rate = self.device.link_bytes_per_second * self.efficiency.collective_link
-        hops = (self.pipeline_parallel - 1) * (self.efficiency.collective_seconds + sent / rate)
-        return reduces * (self.efficiency.collective_seconds + volume / rate) + hops
+        start, rate = self._link(self.tensor_parallel)
+        hops = (self.pipeline_parallel - 1) * (self.efficiency.collective_seconds + sent / self._link(1)[1])
+        return reduces * (start + volume / rate) + hops
+
+    def _link(self, ranks: int) -> tuple[float, float]:
+        """Start and rate of an exchange of so many GPUs: those of a node, or of the network between nodes."""
+        if ranks <= self.gpus_per_node:
+            return (
+                self.efficiency.collective_seconds,
+                self.device.link_bytes_per_second * self.efficiency.collective_link,
+            )
+        rate = self.device.inter_node_bytes_per_second * self.efficiency.collective_link
+        return self.efficiency.node_collective_seconds, rate
 
     @property
     def memory_rate(self) -> float:
@@ -126,8 +139,11 @@ def roofline(
     efficiency: Efficiency | None = None,
     bytes_per_parameter: float = 2.0,
     kv_bytes_per_element: float = 2.0,
+    gpus_per_node: int = 8,
 ) -> StepLaw:
     """An estimated law. A step of one micro-batch passes every pipeline stage.
+
+    Tensor-parallel ranks on several nodes reduce over the network.
 
     Experts are spread over ``max(tensor_parallel, expert_parallel)`` GPUs under even routing; the exchange
     between expert ranks beyond the tensor-parallel group is left out. Raises ``ParameterError`` for
@@ -139,7 +155,16 @@ def roofline(
         raise ParameterError("tensor_parallel", tensor_parallel, f"at most {architecture.heads} (the heads)")
     ranks = max(tensor_parallel, count("expert_parallel", expert_parallel))
     efficiency = efficiency or Efficiency()
-    replica = _Replica(architecture, device, tensor_parallel, pipeline_parallel, ranks, efficiency, bytes_per_parameter)
+    replica = _Replica(
+        architecture,
+        device,
+        tensor_parallel,
+        pipeline_parallel,
+        ranks,
+        efficiency,
+        bytes_per_parameter,
+        count("gpus_per_node", gpus_per_node),
+    )
     one = replica.sequence_seconds()
     kv_bytes = architecture.kv_bytes_per_token_per_gpu(tensor_parallel, kv_bytes_per_element)
     return StepLaw(

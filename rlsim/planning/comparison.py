@@ -39,14 +39,13 @@ class Arm:
 
     @property
     def published(self) -> Published | None:
-        """The measured number beside the prediction, if there is one."""
-        rows = self.plan.scenario.published
-        return rows[0] if rows else None
+        """The measured step time beside the prediction, if there is one."""
+        return next((row for row in self.plan.scenario.published if row.is_step_time), None)
 
     @property
     def error(self) -> float | None:
         """Relative error of the predicted step time."""
-        return None if self.published is None else self.mean(STEP) / self.published.step_seconds - 1
+        return None if self.published is None else self.mean(STEP) / self.published.measured - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def _step_times(told: Comparison) -> Table:
         table.add_row(
             arm.name,
             _estimate(arm.estimate("step_seconds")),
-            "" if arm.published is None else f"{arm.published.step_seconds:g}",
+            "" if arm.published is None else f"{arm.published.measured:g}",
             _error(arm),
             "" if arm is first else _estimate(told.difference_to_first(arm), "+"),
             "" if arm is first else f"{told.speedup_over_first(arm).mean:.2f}x",
@@ -208,7 +208,7 @@ def _declared(told: Comparison) -> Iterator[str]:
         if row is None:
             continue
         kind = f"used to fit {', '.join(row.fitted)}" if row.calibrated else "a prediction"
-        yield f"Published, {arm.name}: {row.step_seconds:g} s ({row.source}; grade {row.grade}); this row is {kind}."
+        yield f"Published, {arm.name}: {row.measured:g} s ({row.source}; grade {row.grade}); this row is {kind}."
         for mismatch in row.mismatches:
             yield f"  differs from the source: {mismatch}"
         if row.notes:

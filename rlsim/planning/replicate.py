@@ -10,16 +10,18 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rlsim.results.columns import Columns
     from rlsim.results.latency import Latency
     from rlsim.results.metrics import Metrics
     from rlsim.scenario.schema import Scenario
+
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +77,22 @@ def perform_all(
 ) -> list[Outcome]:
     """Make all runs, ``done`` being told of each in the order of ``tasks``."""
     outcomes = []
-    with _performers(len(tasks), workers) as perform_each:
-        for outcome in perform_each(tasks):
-            done(outcome)
-            outcomes.append(outcome)
+    for outcome in perform_each(perform, tasks, workers):
+        done(outcome)
+        outcomes.append(outcome)
     return outcomes
 
 
-@contextmanager
-def _performers(tasks: int, workers: int | None) -> Iterator[Callable[[Sequence[Task]], Iterator[Outcome]]]:
-    count = min(tasks, workers or os.cpu_count() or 1)
+def perform_each(how: Callable[[Task], R], tasks: Sequence[Task], workers: int | None = None) -> Iterator[R]:
+    """What ``how`` makes of every task, in their order, in processes where there are several."""
+    count = min(len(tasks), workers or os.cpu_count() or 1)
     if count <= 1:
-        yield lambda some: map(perform, some)
+        yield from map(how, tasks)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context) as pool:
         try:
-            yield lambda some: pool.map(perform, some)
+            yield from pool.map(how, tasks)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -67,7 +67,9 @@ def save_comparison(directory: Path, told: Comparison) -> None:
         write_metrics(folder, [outcome.metrics for outcome in arm.outcomes])
     _write(directory / "comparison.json", as_json(told))
     steps = {arm.name: arm.estimate("step_seconds") for arm in told.arms}
-    published = {arm.name: [row.step_seconds for row in arm.plan.scenario.published] for arm in told.arms}
+    published = {
+        arm.name: [row.measured for row in arm.plan.scenario.published if row.is_step_time] for arm in told.arms
+    }
     confidence = told.arms[0].plan.scenario.run.confidence
     save_figure(step_time_bars(steps, published, f"Step time, {told.name}", confidence), directory / "step_time.png")
     uses = {arm.name: [outcome.metrics for outcome in arm.outcomes] for arm in told.arms}

@@ -50,7 +50,7 @@ class Rules:
     def keys(self, path: Path) -> list[str]:
         """The named keys of the mapping at ``path``."""
         names = sorted(self._at(path).get("properties", {}))
-        return names if path else sorted([*names, "arms"])
+        return names if path else sorted([*names, "arms", "extends"])
 
     def is_open(self, path: Path) -> bool:
         """Whether the mapping at ``path`` takes parameters that the schema does not name."""

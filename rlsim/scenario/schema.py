@@ -17,10 +17,11 @@ from rlsim.scenario.discipline import Discipline
 from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
 from rlsim.scenario.pools import Pool, pool_errors
+from rlsim.scenario.published import Entry, Published
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
 from rlsim.scenario.trainer import Trainer
 
-__all__ = ["Scenario", "Section"]
+__all__ = ["Published", "Scenario", "Section"]
 
 
 class Law(Section):
@@ -268,18 +269,6 @@ class Run(Section):
             yield ParameterError("steps", self.steps, f"a whole number, above warmup_steps ({self.warmup_steps})")
 
 
-class Published(Section):
-    """A measured number shown beside the prediction."""
-
-    step_seconds: Positive = Field(description="Measured step time")
-    source: Name = Field(description="Citation")
-    grade: Name = Field(description="How complete the source is")
-    calibrated: bool = Field(default=False, description="Whether this row was used to fit something")
-    fitted: tuple[Name, ...] = Field(default=(), strict=False, description="Parameters that were fitted, by key path")
-    mismatches: tuple[Name, ...] = Field(default=(), strict=False, description="What differs from the source's set-up")
-    notes: str = Field(default="", description="Anything else the reader must know")
-
-
 class Sensitivity(Section):
     """An input that had to be assumed, and other values it could have."""
 
@@ -361,6 +350,8 @@ class Scenario(Section):
     published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
     sensitivity: tuple[Sensitivity, ...] = Field(default=(), strict=False, description="Assumed inputs to vary")
     headline: Headline | None = Field(default=None, description="A published speed-up to bracket")
+    framework: Name | None = Field(default=None, description="The training framework that ran it, for reports")
+    entry: Entry | None = Field(default=None, description="The published source that this file holds predictions to")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """More GPUs used than there are, and more updates than samples."""

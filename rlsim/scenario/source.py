@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rlsim.core.errors import ParameterError, ScenarioError, nearest
 from rlsim.scenario.errors import parameter_fault, parsed_path, schema_faults
+from rlsim.scenario.extends import extended
 from rlsim.scenario.reader import parse, parse_file, shown_kind
 from rlsim.scenario.tree import (
     Fault,
@@ -96,7 +97,7 @@ class Document:
         override = self.root.children["arms"].children[arm] if arm is not None else None
         if override is not None and override.value is not None:
             base = merge(base, override)
-        return merge(base, self.settings)
+        return extended(merge(base, self.settings), self.file)
 
     def _chosen(self, arm: str | None) -> str | None:
         names = self.arms()

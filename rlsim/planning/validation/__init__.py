@@ -1,0 +1,1 @@
+"""Published measurements against predictions: entries, runs, scores and the report."""
