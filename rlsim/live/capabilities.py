@@ -9,6 +9,7 @@ from rlsim.build import Plan, PoolPlan
 from rlsim.core.discipline import VLLM
 from rlsim.core.errors import ParameterError
 from rlsim.live.vllm_setup import Device
+from rlsim.policies.hooks import Watches
 from rlsim.policies.protocols import FetchesKv
 from rlsim.scenario.pools import pool_key
 
@@ -27,7 +28,16 @@ def refusals(plan: Plan, backend: Backend, device: Device) -> list[ParameterErro
         kept = plan.scenario.rollout.kv_while_waiting
         allowed = "keep: a live engine holds the KV of earlier turns in its prefix cache as long as there is room"
         found.append(ParameterError("rollout.kv_while_waiting", kept, allowed))
-    return found + list(_policy_faults(plan))
+    return found + list(_policy_faults(plan)) + watched(plan)
+
+
+def watched(plan: Plan) -> list[ParameterError]:
+    """Signals that the policy reads off responses while they are made: real engines compute none."""
+    allocation = plan.policy(plan.shape).allocation
+    if not isinstance(allocation, Watches):
+        return []
+    allowed = "a part that watches no signal: live engines have nothing that computes one"
+    return [ParameterError("policy.parts.allocation", type(allocation).__name__, allowed)]
 
 
 def _policy_faults(plan: Plan) -> Iterator[ParameterError]:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,7 +95,7 @@ def run_live(
 
     async def main(clock: Clock) -> LiveRun:
         workload = backend.workload(plan, replication)
-        world = make_world(plan, workload)
+        world = make_world(_without_model_of_learning(plan, backend), workload)
         crew = backend.crew(plan, world, clock, work)
         controller = make_controller(plan, workload, oracle=False)
         await started_unless_stopped(crew)
@@ -107,6 +107,12 @@ def run_live(
         return LiveRun(Run(plan, replication, ending.log), ending, crew)
 
     return run_virtual(main) if backend.virtual else run_real(main)
+
+
+def _without_model_of_learning(plan: Plan, backend: Backend) -> Plan:
+    """Where a model learns a task, nothing stands in for what it earns and learns."""
+    real = plan.scenario.live.task is not None and not backend.virtual
+    return replace(plan, learning=None) if real else plan
 
 
 async def started(crew: Crew) -> None:

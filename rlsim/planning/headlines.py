@@ -17,7 +17,8 @@ from rlsim import __version__
 from rlsim.build import plan
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.planning.replicate import Outcome, Task, perform_all
-from rlsim.results.progress import used_at
+from rlsim.results.columns import Columns
+from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Headline, Point, Scenario
 from rlsim.scenario.source import Document
@@ -80,6 +81,8 @@ class Case:
     label: str
     baseline: tuple[Task, ...]
     improved: tuple[Task, ...]
+    target: float | None = None
+    """Success to reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def hunt(document: Document) -> Hunt:
     for point in headline.points:
         name = f"{headline.system}, {point.label}"
         baseline, improved = (_replications(name, conditioned(scenarios, arm, point)) for arm in arms)
-        cases.append(Case(point.label, baseline, improved))
+        cases.append(Case(point.label, baseline, improved, _target(headline, baseline[0].scenario)))
     return Hunt(headline, tuple(cases))
 
 
@@ -119,8 +122,8 @@ def bracket(asked: Hunt, done: Callable[[Outcome], None] = lambda outcome: None,
         base = [next(outcomes) for _ in case.baseline]
         better = [next(outcomes) for _ in case.improved]
         also = asked.headline.also
-        other = None if also is None else ratio(asked.headline, base, better, also)
-        found.append(Found(case.label, ratio(asked.headline, base, better), other))
+        other = None if also is None else ratio(asked.headline, base, better, also, case.target)
+        found.append(Found(case.label, ratio(asked.headline, base, better, None, case.target), other))
     return Bracket(asked.headline, tuple(found))
 
 
@@ -143,7 +146,11 @@ def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: Point) -> Sc
 
 
 def ratio(
-    headline: Headline, base: Sequence[Outcome], better: Sequence[Outcome], measure: str | None = None
+    headline: Headline,
+    base: Sequence[Outcome],
+    better: Sequence[Outcome],
+    measure: str | None = None,
+    target: float | None = None,
 ) -> Estimate:
     """By which factor the improved arm is better in the headline's measure, or another; above 1 is better.
 
@@ -151,7 +158,10 @@ def ratio(
     """
     measure = measure or headline.measure
     if measure in _USED:
-        return paired_ratio(_used(headline, base, _USED[measure]), _used(headline, better, _USED[measure]))
+        return paired_ratio(_used(target, base, _USED[measure]), _used(target, better, _USED[measure]))
+    if measure == "success":
+        before, after = _successes(base, better)
+        return paired_ratio(after, before)
     if measure in _TIMES:
         return paired_ratio([_TIMES[measure](one) for one in base], [_TIMES[measure](one) for one in better])
     return paired_ratio([_RATES[measure](one) for one in better], [_RATES[measure](one) for one in base])
@@ -194,6 +204,16 @@ def as_json(brackets: Sequence[Bracket]) -> str:
 def _point(found: Found) -> dict[str, Any]:
     also = {} if found.also is None else {"also": asdict(found.also)}
     return {"label": found.label, **asdict(found.ratio), **also}
+
+
+def _target(headline: Headline, scenario: Scenario) -> float | None:
+    """The success that is to be reached; ``ParameterError`` in a scenario that does not learn."""
+    if headline.target_share is None:
+        return None
+    if scenario.learning is None:
+        raise ParameterError("learning", None, "a learning section: the headline is about a success to reach")
+    start, end = scenario.learning.population.mean_success, scenario.learning.curve.asymptote
+    return start + headline.target_share * (end - start)
 
 
 def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
@@ -242,19 +262,32 @@ def _collection_rate(told: Outcome) -> float:
     return metrics.response_tokens_per_second * metrics.step_seconds / metrics.wait_seconds_per_step
 
 
-def _used(headline: Headline, outcomes: Sequence[Outcome], used: str) -> list[float]:
+def _used(target: float | None, outcomes: Sequence[Outcome], used: str) -> list[float]:
     """What each run used up to the target."""
-    assert headline.target is not None, "a measure to a target has one"
+    assert target is not None, "a measure to a target has one"
     found = []
     for told in outcomes:
-        assert told.progress is not None, "a measure to a target is of runs that learn"
-        amount = used_at(told.progress, headline.target, used)
+        amount = used_at(_progress(told), target, used)
         if amount is None:
-            reached = f"{told.progress['success'][-1]:.3f} in {told.name}, replication {told.replication}"
+            reached = f"{_progress(told)['success'][-1]:.3f} in {told.name}, replication {told.replication}"
             allowed = f"a success that every run reaches ({reached}), or more run.steps"
-            raise ParameterError("headline.target", headline.target, allowed)
+            raise ParameterError("headline.target_share", f"a success of {target:.3f}", allowed)
         found.append(amount)
     return found
+
+
+def _successes(base: Sequence[Outcome], better: Sequence[Outcome]) -> tuple[list[float], list[float]]:
+    """Success of both arms after as many rollouts as both have made, replication by replication."""
+    pairs = []
+    for one, other in zip(base, better, strict=True):
+        most = min(_progress(one)["rollouts"][-1], _progress(other)["rollouts"][-1])
+        pairs.append([success_at(_progress(told), "rollouts", most) or 0.0 for told in (one, other)])
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _progress(told: Outcome) -> Columns:
+    assert told.progress is not None, "success is measured of runs that learn"
+    return told.progress
 
 
 _USED = {

@@ -22,9 +22,11 @@ from rlsim.policies.admission.producers import EngineQueue, Producers
 from rlsim.policies.admission.queue_slots import QueueSlots
 from rlsim.policies.admission.ratio import Ratio
 from rlsim.policies.admission.refill_empty import EmptyReplicas
+from rlsim.policies.admission.rounds import Rounds
 from rlsim.policies.admission.sample_slots import Slots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.dapo_rounds import RoundwiseSampling
 from rlsim.policies.allocation.short_rounds import ShortRounds
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.batching.exact_target import ExactTarget
@@ -60,7 +62,7 @@ def check(policy: Policy, shape: Shape) -> None:
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
     rules += [_check_tests, _check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
-    rules += [_check_arrivals]
+    rules += [_check_arrivals, _check_roundwise]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -150,6 +152,14 @@ def _check_spares(policy: Policy, shape: Shape) -> None:
     if isinstance(policy.admission, LaggedSeats) and _spares(policy):
         allowed = "uniform without redundancy: the samples to spare would use up the lag of this admission"
         raise ParameterError("allocation.use", _name("allocation", policy.allocation), allowed)
+
+
+def _check_roundwise(policy: Policy, shape: Shape) -> None:
+    """Where groups are judged once nothing is under way, work must not be replaced as it ends."""
+    by_round = Barrier | Rounds
+    if isinstance(policy.allocation, RoundwiseSampling) and not isinstance(policy.admission, by_round):
+        allowed = "rounds or barrier: groups are judged once nothing is under way, and this admission lets more in"
+        raise ParameterError("admission.use", _name("admission", policy.admission), allowed)
 
 
 def _check_old_steps(policy: Policy, shape: Shape) -> None:

@@ -32,6 +32,7 @@ from rlsim.policies.admission.sample_slots import SampleSlots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
 from rlsim.policies.allocation.dapo import DynamicSampling
+from rlsim.policies.allocation.dapo_rounds import RoundwiseSampling
 from rlsim.policies.allocation.short_rounds import ShortRounds
 from rlsim.policies.allocation.single import Single
 from rlsim.policies.allocation.uniform import Uniform
@@ -162,6 +163,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "single": Single,
         "short-rounds": ShortRounds,
         "dapo": DynamicSampling,
+        "dapo-rounds": RoundwiseSampling,
     },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }

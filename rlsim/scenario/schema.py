@@ -297,6 +297,7 @@ ToTarget = Literal["rollouts_to_target", "tokens_to_target", "seconds_to_target"
 """What it takes to reach a success rate: an estimate of the learning model."""
 Measure = (
     Literal["step", "throughput", "rollout", "collection", "latency_mean", "latency_median", "latency_p99", "goodput"]
+    | Literal["success"]
     | ToTarget
 )
 
@@ -310,10 +311,16 @@ class Headline(Section):
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
     measure: Measure = Field(
         description="Ratio of step times, of trained tokens a second, a generating second or one that a synchronous "
-        "trainer waits for them (collection), of latencies, or of goodput"
+        "trainer waits for them (collection), of latencies, of goodput, of success after as many rollouts, or of what "
+        "it takes to reach a success"
     )
     also: Measure | None = Field(default=None, description="Another ratio to show beside it")
-    target: float | None = Field(default=None, gt=0, lt=1, description="Success that is to be reached")
+    target_share: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Success to reach, as a share of the way to learning.curve.asymptote",
+    )
     slo: Slo | None = Field(default=None, description="Objectives of goodput")
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
     improved: Name = Field(description="Arm of the system")
@@ -325,9 +332,9 @@ class Headline(Section):
         if (self.slo is None) == (self.measure == "goodput"):
             allowed = "ttft_seconds and tpot_seconds" if self.slo is None else f"nothing with measure: {self.measure}"
             yield ParameterError("slo", self.slo, allowed)
-        if (self.target is None) != (not {self.measure, self.also} & set(get_args(ToTarget))):
-            allowed = "a success rate" if self.target is None else "nothing: no measure is to a target"
-            yield ParameterError("target", self.target, allowed)
+        if (self.target_share is None) != (not {self.measure, self.also} & set(get_args(ToTarget))):
+            allowed = "a share" if self.target_share is None else "nothing: no measure is to a target"
+            yield ParameterError("target_share", self.target_share, allowed)
 
 
 class Scenario(Section):

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rlsim.build import Plan
+from rlsim.core.errors import ParameterError
+from rlsim.policies.hooks import NeedsRewards
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import Run, make_controller, make_world
 
 
 def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
-    """Run one replication of a plan; ``DeadlockError`` when it cannot progress."""
+    """Run one replication of a plan; ``DeadlockError`` when it cannot progress.
+
+    ``ParameterError`` for a policy that decides by rewards, where only a live task would give them.
+    """
+    if plan.learning is None and isinstance(plan.policy(plan.shape).allocation, NeedsRewards):
+        raise ParameterError("learning", None, "a learning section: simulated samples earn nothing without one")
     workload = plan.workload_of(replication)
     world = make_world(plan, workload)
     controller = make_controller(plan, workload)

@@ -177,7 +177,7 @@ ALLOCATIONS = st.one_of(
         {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
     ),
     st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
-    st.fixed_dictionaries({"use": st.just("dapo"), "waits_for_round": st.booleans()}),
+    st.sampled_from([{"use": "dapo"}, {"use": "dapo-rounds"}]),
 )
 PARTS = st.fixed_dictionaries(
     {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,8 +19,6 @@ class DynamicSampling:
 
     redundancy: int = 0
     """Samples of a prompt beyond ``group_size``; the first to end count."""
-    waits_for_round: bool = False
-    """Whether groups are judged once all that are under way have ended, and not one by one (naive, with ``rounds``)."""
     aborts_surplus: ClassVar[bool] = True
 
     def start(self, shape: Shape) -> DynamicSampling:
@@ -33,12 +30,6 @@ class DynamicSampling:
     def members(self, view: View, group: Group) -> Size:
         """The same for every prompt."""
         return Size(view.shape.group_size + self.redundancy, view.shape.group_size)
-
-    def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        """All groups that rest are complete, if need be with the last of the round."""
-        if self.waits_for_round and view.running_samples:
-            return ()
-        return [(number, 0) for number in view.resting]
 
     def observe(self, view: View, group: Group) -> None:
         """Nothing is remembered."""
