@@ -13,13 +13,14 @@ from policy_runs import commands, moments, ran, scenario
 from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit
 from rlsim.core.errors import DeadlockError
+from rlsim.core.events import Scored
 
 RECIPE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
-def recipe() -> str:
-    """The Python block of the recipe for a part."""
-    return RECIPE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+def recipe(place: int = 1) -> str:
+    """The Python block of the recipe for a part, or for a strategy (2)."""
+    return RECIPE.read_text(encoding="utf-8").split("```python\n")[place].split("```")[0]
 
 
 @pytest.fixture
@@ -45,6 +46,23 @@ def test_the_part_of_the_recipe_acts_without_touching_the_package(beside: Path) 
     assert max(open_groups) == 3
     assert {row.gate for row in log.gates} >= {"trickle"}
     assert len(log.iterations) == 5
+
+
+def test_the_strategy_of_the_recipe_decides_by_rewards_without_touching_the_package(beside: Path) -> None:
+    (beside / "my_strategy.py").write_text(recipe(2), encoding="utf-8")
+    policy = {"preset": "sync-colocated", "parts": {"allocation": {"use": "my_strategy:SecondChance", "more": 3}}}
+    log = ran(policy, learning={}, workload__group_size=4, run__steps=8)
+    rewards = {row.event.sample: row.event.reward for row in log.decisions if isinstance(row.event, Scored)}
+    groups: dict[int, list[Submit]] = {}
+    for _, made in commands(log, Submit):
+        groups.setdefault(made.draw, []).append(made)
+    for members in groups.values():
+        first = [rewards.get(made.sample) for made in members if made.member < 4]
+        if len(members) > 4:
+            assert first == [0.0] * 4
+            assert len(members) == 7
+    assert any(len(members) == 7 for members in groups.values())
+    assert {row.fate for row in log.final} >= {"trained", "filtered"}
 
 
 def test_two_limits_of_the_same_part_give_two_runs(beside: Path) -> None:
