@@ -12,6 +12,7 @@ from policy_runs import AGENTS, SPREAD, batches, commands, ran
 from rlsim.core.commands import Score, Submit
 from rlsim.core.events import Finished, Noticed, Scored
 from rlsim.core.log import RunLog
+from rlsim.policies.registry import CHOICES
 from rlsim.results.metrics import ledger_tokens
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -25,6 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "verl-fully-async-stale": {"trigger_parameter_sync_step": 1},
     "prime-rl": {},
 }
+STRATEGIES = [name for name in CHOICES["allocation"] if name != "single"]
 LEARNING = {"learning": {"population": {"mean_success": 0.5}}, "workload__group_size": 4}
 
 
@@ -43,6 +45,21 @@ def test_the_books_close_whatever_allocation_decides(part: str, preset: str) -> 
     assert len(trained) == len(set(trained))
     begun = {made.sample for _, made in commands(log, Submit)}
     assert set(trained) <= begun
+
+
+@pytest.mark.parametrize("preset", ["sync-colocated", "one-step-off", "areal"])
+@pytest.mark.parametrize("use", STRATEGIES)
+def test_the_books_of_every_strategy_close_over_several_epochs(use: str, preset: str) -> None:
+    policy = {"preset": preset, **PRESETS[preset], "parts": {"allocation": {"use": use}}}
+    log = ran(policy, **{**LEARNING, "workload__group_size": 8}, workload__dataset_prompts=9, run__steps=8)
+    assert sum(ledger_tokens(log).values()) == log.generated_tokens
+    assert len(log.iterations) == 8
+    trained = [sample for batch in batches(log) for sample in batch]
+    assert len(trained) == len(set(trained))
+    draws = {made.draw for _, made in commands(log, Submit)}
+    assert len(draws) >= 24
+    made = sum(isinstance(row.event, Scored) for row in log.decisions)
+    assert made >= len(trained)
 
 
 def test_a_second_wave_follows_where_rewards_are_the_same() -> None:
