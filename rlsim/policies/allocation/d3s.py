@@ -15,7 +15,7 @@ from rlsim.policies.hooks import Size
 
 @dataclass(frozen=True, slots=True)
 class D3S:
-    """The subset of a group with the largest reward variance; its share grows from ``first_share`` over the steps.
+    """Stand-in: the part of a group with the largest reward variance; its share grows from ``first_share`` on.
 
     D^3S, systems list entry 197: maximal advantage variance and a ratio that relaxes; the schedule is ours, and subsets
     are taken group by group. Its selection of tokens is not simulated.

@@ -103,7 +103,7 @@ class _Weighted:
 
 @dataclass(frozen=True, slots=True)
 class GdroRollout:
-    """Samples of a level in proportion to the root of its reward variance, at a price that keeps the mean.
+    """Stand-in: samples of a level in proportion to the root of its reward variance, at a price that keeps the mean.
 
     Rollout-GDRO, systems list entry 21: square-root allocation and a shadow price at a fixed mean budget; the update of
     the price, the levels and the bounds are ours. The mean is over groups: levels differ in length, so tokens may not

@@ -13,7 +13,7 @@ from rlsim.policies.hooks import Size
 
 @dataclass(frozen=True, slots=True)
 class GroupSchedule:
-    """Groups of ``first_samples`` at first, ``growth`` times as many every ``stage_steps``, up to ``group_size``.
+    """Stand-in: ``first_samples`` a group at first, ``growth`` times as many each ``stage_steps``, to ``group_size``.
 
     Aryabhata 2, systems list entry 289: progressively larger groups; sizes and stages are ours.
     """

@@ -16,7 +16,7 @@ from rlsim.policies.hooks import Offer, Pick, Size
 
 @dataclass(frozen=True, slots=True)
 class Sgpo:
-    """Groups of ceil(1 / p), p of a prompt's first visit; solved ones dropped, hopeless ones seldom, easy ones first.
+    """Stand-in: ceil(1 / p) samples, p of the first visit; solved prompts dropped, hopeless ones seldom, easy first.
 
     sGPO, systems list entry 85; bounds and sub-sampling are ours. The profile is not a pass before training: the first
     visit of a prompt, with ``group_size`` samples, is its profile and is trained on, so its cost is in the run.

@@ -13,11 +13,11 @@ from rlsim.policies.hooks import Size
 class Uniform:
     """``group_size`` samples and ``redundancy`` more; a group is complete with the first ``group_size`` that end."""
 
-    samples: int | None = None
-    """Of a group, instead of ``workload.group_size``; None for that."""
     redundancy: int = 0
     aborts_surplus: bool = True
     """Whether what a complete group no longer needs is aborted, or runs on to be thrown away."""
+    samples: int | None = None
+    """Of a group, instead of ``workload.group_size``; None for that."""
 
     def start(self, shape: Shape) -> Uniform:
         """Refuse a negative redundancy, and a group without samples."""

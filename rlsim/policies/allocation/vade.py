@@ -15,7 +15,7 @@ from rlsim.policies.hooks import Offer, Pick, Size
 
 @dataclass(frozen=True, slots=True)
 class Vade:
-    """Prompts with the largest p (1 - p), p drawn from a Beta posterior that fades by visit and by version.
+    """Stand-in: prompts with the largest p (1 - p), p drawn from a Beta posterior that fades by visit and by version.
 
     VADE, systems list entry 98: Beta posterior, Thompson sampling, a prior decay on two scales; the pool and the rates
     are ours. No samples beyond those of the batch.
