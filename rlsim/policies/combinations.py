@@ -33,6 +33,7 @@ from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.batching.oldest_step_first import Steps
 from rlsim.policies.dispatch.by_pool import Lengths
 from rlsim.policies.dispatch.prefill_decode import Legs
+from rlsim.policies.hooks import Extends, Resizes
 from rlsim.policies.leftovers.fates import DropOld
 from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
 from rlsim.policies.leftovers.off_policy import OffPolicySteps
@@ -147,9 +148,17 @@ def _check_tests(policy: Policy, shape: Shape) -> None:
 
 def _check_spares(policy: Policy, shape: Shape) -> None:
     """A lag counted in samples that groups need would be used up by samples to spare."""
-    if isinstance(policy.admission, LaggedSeats) and _spares(policy):
+    if not isinstance(policy.admission, LaggedSeats):
+        return
+    name, allocation = _name("allocation", policy.allocation), policy.allocation
+    if _spares(policy):
         allowed = "uniform without redundancy: the samples to spare would use up the lag of this admission"
-        raise ParameterError("allocation.use", _name("allocation", policy.allocation), allowed)
+        raise ParameterError("allocation.use", name, allowed)
+    if isinstance(allocation, Extends) or (isinstance(allocation, Resizes) and allocation.resizes):
+        allowed = (
+            "one with groups of workload.group_size at once: others would use up the lag of this admission, which "
+        )
+        raise ParameterError("allocation.use", name, allowed + "counts samples")
 
 
 def _check_old_steps(policy: Policy, shape: Shape) -> None:

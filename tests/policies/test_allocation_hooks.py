@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from allocation_parts import PARTS
+from compositions import does_stall, fault, preset
 from policy_runs import AGENTS, SPREAD, batches, commands, ran
 
 from rlsim.core.commands import Score, Submit
@@ -135,3 +136,12 @@ def test_every_sample_that_ended_is_scored_once() -> None:
     asked = [made.sample for _, made in commands(log, Score)]
     assert len(asked) == len(set(asked))
     assert all(row.event.reward in (0.0, 1.0) for row in log.decisions if isinstance(row.event, Scored))
+
+
+@pytest.mark.parametrize("use", ["xrpo", "mc-grpo"])
+def test_a_lag_in_samples_is_used_up_by_waves_and_by_larger_groups(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = preset("pipelinerl", {"max_lag": 3}, allocation={"use": use})
+    path, found, allowed = fault(policy, **LEARNING)
+    assert (path, found) == ("policy.parts.allocation.use", use)
+    assert "groups of workload.group_size at once" in allowed
+    does_stall(policy, LEARNING, monkeypatch)

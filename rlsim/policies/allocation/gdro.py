@@ -131,6 +131,7 @@ class GdroRollout:
 
 class _Priced:
     aborts_surplus = True
+    resizes = True
 
     def __init__(self, part: GdroRollout, shape: Shape) -> None:
         self._part, self._seed, self._mean = part, shape.seed, shape.group_size

@@ -25,6 +25,7 @@ class GroupSchedule:
     stage_steps: int = 100
     """Training steps of a stage; a group counts for the step that it is generated for."""
     aborts_surplus: ClassVar[bool] = True
+    resizes: ClassVar[bool] = True
 
     def start(self, shape: Shape) -> GroupSchedule:
         """Refuse a schedule that shrinks."""

@@ -20,6 +20,7 @@ class McGrpo:
     """
 
     aborts_surplus: ClassVar[bool] = True
+    resizes: ClassVar[bool] = True
 
     def start(self, shape: Shape) -> McGrpo:
         """Refuse groups of one."""

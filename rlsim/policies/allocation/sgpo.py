@@ -40,6 +40,7 @@ class Sgpo:
 
 class _Sorted:
     aborts_surplus = True
+    resizes = True
 
     def __init__(self, part: Sgpo, shape: Shape) -> None:
         self._part, self._seed, self.candidates = part, shape.seed, part.candidates

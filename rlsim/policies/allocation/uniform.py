@@ -26,6 +26,11 @@ class Uniform:
             at_least("samples", self.samples, 1)
         return self
 
+    @property
+    def resizes(self) -> bool:
+        """Whether groups have a size of their own."""
+        return self.samples is not None
+
     def members(self, view: View, group: Group) -> Size:
         """The same for every prompt."""
         needed = self.samples or view.shape.group_size
