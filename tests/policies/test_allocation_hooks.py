@@ -145,3 +145,41 @@ def test_a_lag_in_samples_is_used_up_by_waves_and_by_larger_groups(use: str, mon
     assert (path, found) == ("policy.parts.allocation.use", use)
     assert "groups of workload.group_size at once" in allowed
     does_stall(policy, LEARNING, monkeypatch)
+
+
+def strategy(use: str, preset_name: str = "sync-colocated", **changes: Any) -> RunLog:
+    policy = preset(preset_name, PRESETS[preset_name], allocation={"use": use})
+    return ran(policy, **{**LEARNING, "workload__group_size": 8, "run__steps": 12, **changes})
+
+
+@pytest.mark.parametrize(("use", "size", "first"), [("xrpo", 8, 4), ("pilot-commit", 8, 2), ("vigor", 9, 3)])
+@pytest.mark.parametrize("preset_name", ["sync-colocated", "one-step-off", "areal"])
+def test_waves_of_a_batch_share_out_its_samples_and_wait_for_each_other(
+    use: str, size: int, first: int, preset_name: str
+) -> None:
+    log = strategy(use, preset_name, workload__group_size=size, workload__reward={"latency_seconds": 0.1})
+    begun: dict[int, int] = {}
+    running: Counter[int] = Counter()
+    later = 0
+    for row in log.decisions[:-1]:
+        if isinstance(row.event, Scored):
+            running[begun[row.event.sample]] -= 1
+        at_rest = {step for step, count in running.items() if not count}
+        for made in row.commands:
+            if isinstance(made, Submit) and made.sample not in begun:
+                begun[made.sample] = step = made.draw // 3
+                running[step] += 1
+                assert made.member < first or step in at_rest
+                later += made.member >= first
+    spent = Counter(begun.values())
+    assert later > 0
+    assert max(spent.values()) == 3 * size
+    assert use != "xrpo" or {spent[step] for step in range(12)} == {3 * size}
+
+
+@pytest.mark.parametrize("use", ["greso", "depo", "sgpo"])
+def test_prompts_that_are_solved_are_sampled_less_often(use: str) -> None:
+    easy = {"population": {"mean_success": 0.9, "spread": 4.0, "persistence": 1.0}, "curve": {"asymptote": 0.95}}
+    log = strategy(use, learning=easy, workload__dataset_prompts=12, run__steps=16)
+    begun = {made.draw for _, made in commands(log, Submit)}
+    assert max(begun) + 1 > len(begun) + 6  # draws that were passed over
