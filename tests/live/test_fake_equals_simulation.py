@@ -62,7 +62,7 @@ def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, wo
 @pytest.mark.parametrize("part", [{"use": part} for part in PARTS] + STRATEGIES, ids=lambda part: part["use"])
 def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[str, Any]) -> None:
     policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": part}}
-    made = plan(scenario(policy, learning={}, workload__group_size=4, workload__dataset_prompts=9))
+    made = plan(scenario(policy, learning={}, workload__group_size=4, workload__dataset_prompts=12))
     simulated, live = simulate(made).log, lived(made)
     assert live.decisions == simulated.decisions
     assert live.final == simulated.final
