@@ -138,6 +138,15 @@ def test_every_sample_that_ended_is_scored_once() -> None:
     assert all(row.event.reward in (0.0, 1.0) for row in log.decisions if isinstance(row.event, Scored))
 
 
+def test_a_round_that_later_steps_fill_never_replaces_what_was_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeps = {"use": "end-round", "keeps_unfinished": True, "keeps_surplus": True}
+    policy = preset("slime-april", allocation={"use": "dapo"}, batching={"use": "exact-target"}, leftovers=keeps)
+    path, found, allowed = fault(policy, **LEARNING)
+    assert (path, found) == ("policy.parts.batching.use", "exact-target")
+    assert "rejects" in allowed
+    does_stall(policy, LEARNING, monkeypatch)
+
+
 @pytest.mark.parametrize("use", ["xrpo", "mc-grpo"])
 def test_a_lag_in_samples_is_used_up_by_waves_and_by_larger_groups(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = preset("pipelinerl", {"max_lag": 3}, allocation={"use": use})
