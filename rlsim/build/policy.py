@@ -84,7 +84,9 @@ def _in_policy(error: ParameterError, choice: str, field: str, section: Any) -> 
     key = f"parts.{choice}.{field}"
     if section.preset is not None and choice not in (section.parts or {}):
         key = load_preset(section.preset).key(choice, field)
-    return ParameterError(f"policy.{key}", error.found, error.allowed)
+    named = (section.parts or {}).get(choice, {})
+    found = named.get("use", error.found) if field == "use" else error.found
+    return ParameterError(f"policy.{key}", found, error.allowed)
 
 
 def check_placement(scenario: Scenario, policy: Policy) -> None:

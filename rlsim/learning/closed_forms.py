@@ -10,7 +10,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlsim.core.group_laws import inverse_success_group, square_root_sizes, useful_group
 from rlsim.core.streams import FloatArray
+
+__all__ = [
+    "dr_grpo_variance",
+    "expected_max_exponential",
+    "expected_max_pareto",
+    "inverse_success_group",
+    "mean_accepted_share",
+    "over_sampling",
+    "pass_at",
+    "refined_rounds_speedup",
+    "rejections_for_share",
+    "rloo_allocation",
+    "rloo_variance",
+    "square_root_allocation",
+    "useful_group",
+]
 
 
 def dr_grpo_variance(success: float, samples: int, scale: float = 1.0) -> float:
@@ -36,7 +53,7 @@ def square_root_allocation(
     v = np.asarray(variances, dtype=float)
     q = np.ones_like(v) if shares is None else np.asarray(shares, dtype=float)
     c = np.ones_like(v) if costs is None else np.asarray(costs, dtype=float)
-    return np.asarray(budget * np.sqrt(v / c) / (q * np.sqrt(v * c)).sum())
+    return np.asarray(square_root_sizes(v.tolist(), budget, q.tolist(), c.tolist()))
 
 
 def rloo_allocation(successes: Sequence[float], budget: float) -> FloatArray:
@@ -46,19 +63,9 @@ def rloo_allocation(successes: Sequence[float], budget: float) -> FloatArray:
     return np.asarray(1 + (budget - len(p)) * weights / weights.sum())
 
 
-def useful_group(success: float, samples: int) -> float:
-    """Probability that a group's rewards are not all equal: 1 - p^n - (1 - p)^n."""
-    return 1 - success**samples - (1 - success) ** samples
-
-
 def over_sampling(useful: float) -> float:
     """Groups made for each one that is kept: 1 / probability of keeping."""
     return 1 / useful
-
-
-def inverse_success_group(success: float) -> float:
-    """Samples until the first success, on average: sGPO's group size 1 / p."""
-    return 1 / success
 
 
 def pass_at(success: float, samples: int) -> float:

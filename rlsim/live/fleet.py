@@ -52,6 +52,8 @@ class Fleet:
         self._on: list[dict[int, Running]] = [{} for _ in engines]
         self._offered: list[tuple[Weights, Ticks] | None] = [None] * len(engines)
         self._loading: list[bool] = [False] * len(engines)
+        self._cut: list[bool] = [False] * len(engines)
+        """Whether a publication has cut the calls of a replica, and they do not go on yet."""
         self._chores: set[asyncio.Task[None]] = set()
 
     @property
@@ -89,7 +91,8 @@ class Fleet:
     async def _run(self, running: Running) -> None:
         engine, call, replica = self.engines[running.replica], running.call, running.replica
         try:
-            while await self._cut_by_publication(engine, call, running):
+            begins = not self._cut[replica] or await self._waits_behind_cut(running)
+            while begins and await self._cut_by_publication(engine, call, running):
                 call = running.rest(self._clock.now)
         except EngineLostError:
             running.lost = True
@@ -115,6 +118,15 @@ class Fleet:
             running.add(part)
         if part.reason != "abort" or running.stopped:
             return False
+        return await self._may_go(running)
+
+    async def _waits_behind_cut(self, running: Running) -> bool:
+        """Whether a call that comes while others are cut is still wanted once they have gone on."""
+        running.made.reason = "abort"  # If it is not.
+        return await self._may_go(running)
+
+    async def _may_go(self, running: Running) -> bool:
+        """Wait until calls go on; whether this one is still wanted."""
         running.go = asyncio.get_running_loop().create_future()
         await running.go
         running.go = None
@@ -210,10 +222,12 @@ class Fleet:
 
     async def _cut_all(self, replica: int) -> None:
         """Cut the calls of a replica: those that have made tokens first, so that they go on first."""
+        self._cut[replica] = True
         await self.engines[replica].abort(list(self._on[replica]))
 
     async def _go_on(self, replica: int) -> None:
         await self.engines[replica].resume()
+        self._cut[replica] = False
         for running in self._on[replica].values():
             _release(running)
 

@@ -12,6 +12,12 @@ def at_least(field: str, found: float, least: float) -> None:
         raise ParameterError(field, found, f"at least {least}")
 
 
+def fraction(field: str, found: float) -> None:
+    """Refuse what is no part of a whole (and NaN)."""
+    if not 0 <= found <= 1:
+        raise ParameterError(field, found, "between 0 and 1")
+
+
 def several(use: str, shape: Shape) -> None:
     """Refuse groups of one, whose rewards are always the same."""
     if shape.group_size < 2:

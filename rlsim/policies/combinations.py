@@ -35,6 +35,7 @@ from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.batching.oldest_step_first import Steps
 from rlsim.policies.dispatch.by_pool import Lengths
 from rlsim.policies.dispatch.prefill_decode import Legs
+from rlsim.policies.hooks import Extends, Rejects, Resizes, Watches
 from rlsim.policies.leftovers.fates import DropOld
 from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
 from rlsim.policies.leftovers.off_policy import OffPolicySteps
@@ -62,7 +63,7 @@ def check(policy: Policy, shape: Shape) -> None:
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
     rules += [_check_tests, _check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
-    rules += [_check_arrivals, _check_roundwise]
+    rules += [_check_arrivals, _check_rejects, _check_roundwise]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -149,9 +150,25 @@ def _check_tests(policy: Policy, shape: Shape) -> None:
 
 def _check_spares(policy: Policy, shape: Shape) -> None:
     """A lag counted in samples that groups need would be used up by samples to spare."""
-    if isinstance(policy.admission, LaggedSeats) and _spares(policy):
+    if not isinstance(policy.admission, LaggedSeats):
+        return
+    name, allocation = _name("allocation", policy.allocation), policy.allocation
+    if _spares(policy):
         allowed = "uniform without redundancy: the samples to spare would use up the lag of this admission"
-        raise ParameterError("allocation.use", _name("allocation", policy.allocation), allowed)
+        raise ParameterError("allocation.use", name, allowed)
+    if isinstance(allocation, Extends) or (isinstance(allocation, Resizes) and allocation.resizes):
+        allowed = (
+            "one with groups of workload.group_size at once: others would use up the lag of this admission, which "
+        )
+        raise ParameterError("allocation.use", name, allowed + "counts samples")
+
+
+def _check_rejects(policy: Policy, shape: Shape) -> None:
+    """Groups of later steps fill the round, so that what was rejected of the one waited for is never replaced."""
+    rejects = isinstance(policy.allocation, Rejects | Watches)
+    if rejects and isinstance(policy.admission, OverSample | TailBatching) and _waits_for_some(policy):
+        allowed = "complete-groups: this admission counts the groups of a round, and this allocation rejects some"
+        raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
 
 
 def _check_roundwise(policy: Policy, shape: Shape) -> None:

@@ -78,6 +78,16 @@ class Extends(Protocol):
 
 
 @runtime_checkable
+class Resizes(Protocol):
+    """Allocation whose groups may begin with other numbers of samples than ``workload.group_size``."""
+
+    @property
+    def resizes(self) -> bool:
+        """Whether they may; admission that counts samples by groups needs to know."""
+        ...
+
+
+@runtime_checkable
 class Rejects(Protocol):
     """Allocation that throws complete groups away (hook H16): another prompt takes the place of each."""
 

@@ -31,11 +31,27 @@ from rlsim.policies.admission.rounds import Rounds
 from rlsim.policies.admission.sample_slots import SampleSlots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.aero import Aero
+from rlsim.policies.allocation.d3s import D3S
 from rlsim.policies.allocation.dapo import DynamicSampling
 from rlsim.policies.allocation.dapo_rounds import RoundwiseSampling
+from rlsim.policies.allocation.dars import Dars
+from rlsim.policies.allocation.depo import Depo
+from rlsim.policies.allocation.difficulty_targeted import DifficultyTargeted
+from rlsim.policies.allocation.gdro import GdroPrompt, GdroRollout
+from rlsim.policies.allocation.greso import Greso
+from rlsim.policies.allocation.group_schedule import GroupSchedule
+from rlsim.policies.allocation.hive import Hive
+from rlsim.policies.allocation.mc_grpo import McGrpo
+from rlsim.policies.allocation.pilot_commit import PilotCommit
+from rlsim.policies.allocation.prior_tested import PriorTested
+from rlsim.policies.allocation.sgpo import Sgpo
 from rlsim.policies.allocation.short_rounds import ShortRounds
 from rlsim.policies.allocation.single import Single
 from rlsim.policies.allocation.uniform import Uniform
+from rlsim.policies.allocation.vade import Vade
+from rlsim.policies.allocation.vigor import Vigor
+from rlsim.policies.allocation.xrpo import Xrpo
 from rlsim.policies.batching.complete_groups import CompleteGroups
 from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import LocalBatches
@@ -164,6 +180,23 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "short-rounds": ShortRounds,
         "dapo": DynamicSampling,
         "dapo-rounds": RoundwiseSampling,
+        "greso": Greso,
+        "aero": Aero,
+        "pilot-commit": PilotCommit,
+        "vigor": Vigor,
+        "sgpo": Sgpo,
+        "gdro-prompt": GdroPrompt,
+        "gdro-rollout": GdroRollout,
+        "vade": Vade,
+        "v0.5": PriorTested,
+        "xrpo": Xrpo,
+        "dars": Dars,
+        "mc-grpo": McGrpo,
+        "d3s": D3S,
+        "hive": Hive,
+        "difficulty-targeted": DifficultyTargeted,
+        "group-schedule": GroupSchedule,
+        "depo": Depo,
     },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from controller_parts import STRATEGIES
 from hypothesis import strategies as st
 from policy_runs import ran, scenario
 
@@ -177,7 +178,7 @@ ALLOCATIONS = st.one_of(
         {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
     ),
     st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
-    st.sampled_from([{"use": "dapo"}, {"use": "dapo-rounds"}]),
+    st.sampled_from(STRATEGIES),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -225,9 +226,9 @@ def is_refused_or_runs_to_its_end(
 ) -> None:
     """The composition is refused, or its six steps end with every token in the ledger."""
     changes |= {"seed": seed, "workload__group_size": members, "run__steps": 6}
-    if parts["allocation"]["use"] not in ("uniform", "short-rounds"):
-        changes["learning"] = {"effect": {"information_exponent": 0.0}, "population": {"spread": 1.0}}
     changes["trainer__fixed_seconds_per_step"] = overhead
+    if parts["allocation"] in STRATEGIES:
+        changes |= {"learning": {}, "workload__dataset_prompts": 7}
     if parts["placement"] in LENDING:
         changes = {"cluster__gpus": 3, **changes}
     if agents:

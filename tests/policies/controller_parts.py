@@ -85,6 +85,20 @@ ALLOCATIONS: list[dict[str, Any]] = [
     {"use": "uniform", "redundancy": redundancy, "aborts_surplus": aborts}
     for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
 ]
+STRATEGIES: list[dict[str, Any]] = [
+    *(
+        {"use": name}
+        for name in ("dapo", "dapo-rounds", "greso", "aero", "v0.5", "xrpo", "dars", "mc-grpo", "d3s", "hive")
+    ),
+    *({"use": name} for name in ("gdro-prompt", "vade", "difficulty-targeted")),
+    {"use": "pilot-commit", "most_ratio": 2.0},
+    {"use": "vigor", "rounds": 1},
+    {"use": "sgpo", "candidates": 3},
+    {"use": "gdro-rollout", "levels": 2, "price_step": 0.5},
+    {"use": "group-schedule", "first_samples": 1, "stage_steps": 1},
+    {"use": "depo", "least_useful": 0.5, "candidates": 2},
+]
+"""Allocation by what groups earn."""
 TURNS: list[dict[str, Any]] = [{"use": "alone"}, {"use": "lock-step"}]
 PLACEMENTS: list[dict[str, Any]] = [
     *({"use": name} for name in ("colocated", "disaggregated", "lend-while-idle", "hybrid-switching")),

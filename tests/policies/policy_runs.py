@@ -281,6 +281,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "vllm-pd-disaggregation": {},
     "p-d-serve": {"prefill_route": "by-prompt"},
     "semi-pd": {},
+    "brorl": {"rollouts_per_prompt": 2},
+    "2-grpo": {},
 }
 
 

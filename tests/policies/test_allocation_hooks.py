@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from allocation_parts import PARTS
+from compositions import does_stall, fault, preset
 from policy_runs import AGENTS, SPREAD, batches, commands, ran
 
 from rlsim.core.commands import Score, Submit
 from rlsim.core.events import Finished, Noticed, Scored
 from rlsim.core.log import RunLog
+from rlsim.policies.registry import CHOICES
 from rlsim.results.metrics import ledger_tokens
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -25,6 +27,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "verl-fully-async-stale": {"trigger_parameter_sync_step": 1},
     "prime-rl": {},
 }
+STRATEGIES = [name for name in CHOICES["allocation"] if name != "single"]
 LEARNING = {"learning": {"population": {"mean_success": 0.5}}, "workload__group_size": 4}
 
 
@@ -43,6 +46,21 @@ def test_the_books_close_whatever_allocation_decides(part: str, preset: str) -> 
     assert len(trained) == len(set(trained))
     begun = {made.sample for _, made in commands(log, Submit)}
     assert set(trained) <= begun
+
+
+@pytest.mark.parametrize("preset", ["sync-colocated", "one-step-off", "areal"])
+@pytest.mark.parametrize("use", STRATEGIES)
+def test_the_books_of_every_strategy_close_over_several_epochs(use: str, preset: str) -> None:
+    policy = {"preset": preset, **PRESETS[preset], "parts": {"allocation": {"use": use}}}
+    log = ran(policy, **{**LEARNING, "workload__group_size": 8}, workload__dataset_prompts=9, run__steps=8)
+    assert sum(ledger_tokens(log).values()) == log.generated_tokens
+    assert len(log.iterations) == 8
+    trained = [sample for batch in batches(log) for sample in batch]
+    assert len(trained) == len(set(trained))
+    draws = {made.draw for _, made in commands(log, Submit)}
+    assert len(draws) >= 24
+    made = sum(isinstance(row.event, Scored) for row in log.decisions)
+    assert made >= len(trained)
 
 
 def test_a_second_wave_follows_where_rewards_are_the_same() -> None:
@@ -118,3 +136,59 @@ def test_every_sample_that_ended_is_scored_once() -> None:
     asked = [made.sample for _, made in commands(log, Score)]
     assert len(asked) == len(set(asked))
     assert all(row.event.reward in (0.0, 1.0) for row in log.decisions if isinstance(row.event, Scored))
+
+
+def test_a_round_that_later_steps_fill_never_replaces_what_was_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeps = {"use": "end-round", "keeps_unfinished": True, "keeps_surplus": True}
+    policy = preset("slime-april", allocation={"use": "dapo"}, batching={"use": "exact-target"}, leftovers=keeps)
+    path, found, allowed = fault(policy, **LEARNING)
+    assert (path, found) == ("policy.parts.batching.use", "exact-target")
+    assert "rejects" in allowed
+    does_stall(policy, LEARNING, monkeypatch)
+
+
+@pytest.mark.parametrize("use", ["xrpo", "mc-grpo"])
+def test_a_lag_in_samples_is_used_up_by_waves_and_by_larger_groups(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = preset("pipelinerl", {"max_lag": 3}, allocation={"use": use})
+    path, found, allowed = fault(policy, **LEARNING)
+    assert (path, found) == ("policy.parts.allocation.use", use)
+    assert "groups of workload.group_size at once" in allowed
+    does_stall(policy, LEARNING, monkeypatch)
+
+
+def strategy(use: str, preset_name: str = "sync-colocated", **changes: Any) -> RunLog:
+    policy = preset(preset_name, PRESETS[preset_name], allocation={"use": use})
+    return ran(policy, **{**LEARNING, "workload__group_size": 8, "run__steps": 12, **changes})
+
+
+@pytest.mark.parametrize(("use", "size", "first"), [("xrpo", 8, 4), ("pilot-commit", 8, 2), ("vigor", 9, 3)])
+@pytest.mark.parametrize("preset_name", ["sync-colocated", "one-step-off", "areal"])
+def test_waves_of_a_batch_share_out_its_samples_and_wait_for_each_other(
+    use: str, size: int, first: int, preset_name: str
+) -> None:
+    log = strategy(use, preset_name, workload__group_size=size, workload__reward={"latency_seconds": 0.1})
+    begun: dict[int, int] = {}
+    running: Counter[int] = Counter()
+    later = 0
+    for row in log.decisions[:-1]:
+        if isinstance(row.event, Scored):
+            running[begun[row.event.sample]] -= 1
+        at_rest = {step for step, count in running.items() if not count}
+        for made in row.commands:
+            if isinstance(made, Submit) and made.sample not in begun:
+                begun[made.sample] = step = made.draw // 3
+                running[step] += 1
+                assert made.member < first or step in at_rest
+                later += made.member >= first
+    spent = Counter(begun.values())
+    assert later > 0
+    assert max(spent.values()) == 3 * size
+    assert use != "xrpo" or {spent[step] for step in range(12)} == {3 * size}
+
+
+@pytest.mark.parametrize("use", ["greso", "depo", "sgpo"])
+def test_prompts_that_are_solved_are_sampled_less_often(use: str) -> None:
+    easy = {"population": {"mean_success": 0.9, "spread": 4.0, "persistence": 1.0}, "curve": {"asymptote": 0.95}}
+    log = strategy(use, learning=easy, workload__dataset_prompts=12, run__steps=16)
+    begun = {made.draw for _, made in commands(log, Submit)}
+    assert max(begun) + 1 > len(begun) + 6  # draws that were passed over

@@ -56,6 +56,12 @@ STALLS: dict[str, Refusal] = {
         3,
         "at most 2",
     ),
+    "a lag in samples and groups of another size": (
+        preset("pipelinerl", {"max_lag": 3}, allocation={"use": "uniform", "samples": 4}),
+        "policy.parts.allocation.use",
+        "uniform",
+        "one with groups of workload.group_size at once",
+    ),
     "micro-batches on shared GPUs": (
         preset("sync-colocated", batching={"use": "micro-batch-stream"}),
         "policy.parts.batching.use",

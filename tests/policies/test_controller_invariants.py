@@ -16,6 +16,7 @@ from controller_parts import (
     PLACEMENTS,
     PROMPT_TOKENS,
     SHAPE,
+    STRATEGIES,
     TURNS,
     UPDATES,
     fresh,
@@ -60,13 +61,13 @@ class ScriptedWorld(RuleBasedStateMachine):
         placement=st.sampled_from(PLACEMENTS),
         ordering=st.sampled_from(ORDERINGS),
         migration=st.sampled_from(MIGRATIONS),
-        allocation=st.sampled_from(ALLOCATIONS),
+        allocation=st.one_of(st.sampled_from(ALLOCATIONS), st.sampled_from(STRATEGIES)),
         turns=st.sampled_from(TURNS),
         scores=st.booleans(),
     )
     def start(self, scores: bool, **specs: dict[str, Any]) -> None:
         self.specs, self.scores = specs, scores
-        self.launched = SHAPE.group_size + specs["allocation"]["redundancy"]
+        self.launched = SHAPE.group_size + specs["allocation"].get("redundancy", 0)
         self.attempts: set[tuple[int, int, int]] = set()
         self.controller = fresh(specs, scores)
         self.calls: dict[int, Submit] = {}
@@ -131,12 +132,12 @@ class ScriptedWorld(RuleBasedStateMachine):
         self.tell(ToolReturned(sample, tokens))
 
     @precondition(lambda self: self.scoring)
-    @rule(data=st.data())
-    def a_score_arrives(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), reward=st.sampled_from([0.0, 1.0]))
+    def a_score_arrives(self, data: st.DataObject, reward: float) -> None:
         sample = data.draw(st.sampled_from(sorted(self.scoring)))
         self.scoring.remove(sample)
         self.tallies[sample].ended = True
-        self.tell(Scored(sample))
+        self.tell(Scored(sample, reward))
 
     @precondition(lambda self: self.trainer)
     @rule(accepted=st.booleans(), ess=st.sampled_from([None, 0.2, 0.9]))
@@ -171,6 +172,10 @@ class ScriptedWorld(RuleBasedStateMachine):
 
     def never_lends(self) -> bool:
         return self.specs["placement"]["use"] in ("colocated", "disaggregated")
+
+    def is_uniform(self) -> bool:
+        """Whether samples are numbered group by group, and groups are complete with ``group_size`` of them."""
+        return bool(self.specs["allocation"]["use"] == "uniform")
 
     def made(self, call: Submit, tokens: int) -> Tally:
         self.tokens += tokens
@@ -274,6 +279,8 @@ class ScriptedWorld(RuleBasedStateMachine):
 
     @invariant()
     def open_groups_are_those_begun_and_neither_complete_nor_dropped(self) -> None:
+        if not self.is_uniform():
+            return
         view, size = self.controller.view, self.launched
         ended = Counter(sample // size for sample, tally in self.tallies.items() if tally.ended)
         begun = {sample // size for sample in self.tallies}
@@ -286,7 +293,8 @@ class ScriptedWorld(RuleBasedStateMachine):
     @invariant()
     def a_complete_group_has_the_members_that_it_needs(self) -> None:
         for group in self.controller.view.ready.values():
-            assert len(group.members) == SHAPE.group_size
+            assert group.members
+            assert len(group.members) == SHAPE.group_size or not self.is_uniform()
             assert all(self.tallies[sample.sample].ended and not sample.doomed for sample in group.members)
 
     @invariant()
@@ -298,7 +306,8 @@ class ScriptedWorld(RuleBasedStateMachine):
     def prompts_are_given_back_once_for_each_group_given_up(self) -> None:
         view = self.controller.view
         recycled = sum(self.last_attempts().values()) + len(view.recycled)
-        assert recycled == (view.dropped_groups if self.specs["leftovers"].get("recycles") else 0)
+        given_back = view.dropped_groups - view.filtered_groups
+        assert recycled == (given_back if self.specs["leftovers"].get("recycles") else 0)
 
     def last_attempts(self) -> dict[int, int]:
         """How often each prompt was given back, by draw."""

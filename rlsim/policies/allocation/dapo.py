@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlsim.core.view import Group, Shape, View
+from rlsim.policies.allocation.outcomes import agree
 from rlsim.policies.bounds import at_least, several
 from rlsim.policies.hooks import Size
 
@@ -36,4 +37,4 @@ class DynamicSampling:
 
     def rejects(self, view: View, group: Group) -> bool:
         """Whether all its rewards are the same."""
-        return len(set(group.rewards)) < 2
+        return agree(group.rewards)

@@ -16,12 +16,22 @@ class Uniform:
     redundancy: int = 0
     aborts_surplus: bool = True
     """Whether what a complete group no longer needs is aborted, or runs on to be thrown away."""
+    samples: int | None = None
+    """Of a group, instead of ``workload.group_size``; None for that."""
 
     def start(self, shape: Shape) -> Uniform:
-        """Refuse a negative redundancy."""
+        """Refuse a negative redundancy, and a group without samples."""
         at_least("redundancy", self.redundancy, 0)
+        if self.samples is not None:
+            at_least("samples", self.samples, 1)
         return self
+
+    @property
+    def resizes(self) -> bool:
+        """Whether groups have a size of their own."""
+        return self.samples is not None
 
     def members(self, view: View, group: Group) -> Size:
         """The same for every prompt."""
-        return Size(view.shape.group_size + self.redundancy, view.shape.group_size)
+        needed = self.samples or view.shape.group_size
+        return Size(needed + self.redundancy, needed)
