@@ -30,8 +30,17 @@ from rlsim.policies.admission.refill_empty import RefillEmpty
 from rlsim.policies.admission.sample_slots import SampleSlots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.adwin import ProbedWindow
+from rlsim.policies.allocation.arrol import OnlinePruning
 from rlsim.policies.allocation.dapo import DynamicSampling
+from rlsim.policies.allocation.duet import DualBudget
+from rlsim.policies.allocation.espo import RegretStopping
+from rlsim.policies.allocation.esr import EarlyStoppingRollout
+from rlsim.policies.allocation.pg_opd import ProbeGuided
+from rlsim.policies.allocation.precog import OutcomeStopping
+from rlsim.policies.allocation.prune_opd import PruneAtDrift
 from rlsim.policies.allocation.short_rounds import ShortRounds
+from rlsim.policies.allocation.shortopd import EffectiveLength
 from rlsim.policies.allocation.single import Single
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.batching.complete_groups import CompleteGroups
@@ -160,6 +169,15 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "single": Single,
         "short-rounds": ShortRounds,
         "dapo": DynamicSampling,
+        "arrol": OnlinePruning,
+        "duet": DualBudget,
+        "pg-opd": ProbeGuided,
+        "prune-opd": PruneAtDrift,
+        "adwin": ProbedWindow,
+        "shortopd": EffectiveLength,
+        "esr": EarlyStoppingRollout,
+        "espo": RegretStopping,
+        "precog": OutcomeStopping,
     },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }
