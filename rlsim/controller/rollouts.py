@@ -126,8 +126,6 @@ class Rollouts:
         sample.made_tokens += cut.tokens
         if sample.doomed:
             self._give_up(sample)
-        elif self._ends_here(sample):
-            self._respond(sample)
         else:
             sample.losses += 1
             self.park(sample)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from allocation_parts import PARTS
+from controller_parts import WATCHING
 from policy_runs import AGENTS, POLICIES, scenario
 
 from rlsim.build import Plan, plan
@@ -58,9 +59,9 @@ def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, wo
 
 
 @pytest.mark.parametrize("preset", ["sync-colocated", "areal", "pipelinerl", "slime-april", "laminar"])
-@pytest.mark.parametrize("part", [*PARTS, "dapo"])
-def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: str) -> None:
-    policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": {"use": part}}}
+@pytest.mark.parametrize("part", [*({"use": use} for use in [*PARTS, "dapo"]), *WATCHING], ids=lambda part: part["use"])
+def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[str, Any]) -> None:
+    policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": part}}
     made = plan(scenario(policy, learning={}, workload__group_size=4))
     simulated, live = simulate(made).log, lived(made)
     assert live.decisions == simulated.decisions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from controller_parts import WATCHING
 from hypothesis import strategies as st
 from policy_runs import ran, scenario
 
@@ -176,6 +177,7 @@ ALLOCATIONS = st.one_of(
         {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
     ),
     st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
+    st.sampled_from(WATCHING),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -224,6 +226,8 @@ def is_refused_or_runs_to_its_end(
     """The composition is refused, or its six steps end with every token in the ledger."""
     changes |= {"seed": seed, "workload__group_size": members, "run__steps": 6}
     changes["trainer__fixed_seconds_per_step"] = overhead
+    if parts["allocation"] in WATCHING:
+        changes |= {"learning": {}}
     if parts["placement"] in LENDING:
         changes = {"cluster__gpus": 3, **changes}
     if agents:
