@@ -139,7 +139,8 @@ class Course:
                 sample = TrainedSample(prompt, 0, outcome, 0.0, tokens, drift * tokens, repeats * tokens)
                 worth[outcome] += share * sample_worth(sample, law)
                 weights[outcome] += share
-        self._full = FullLength(*(worth / np.maximum(weights, _LEAST_VARIANCE)))
+        of_failure, of_success = (worth / np.maximum(weights, _LEAST_VARIANCE)).tolist()
+        self._full = FullLength(of_failure, of_success)
 
     def accepted_share(self, prompt: int, attempt: int, member: int, old_version: int, version: int) -> float:
         """Share of a trajectory of ``old_version`` that weights of ``version`` accept as a prefix, in (0, 1].

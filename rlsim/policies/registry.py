@@ -36,6 +36,7 @@ from rlsim.policies.allocation.dapo import DynamicSampling
 from rlsim.policies.allocation.duet import DualBudget
 from rlsim.policies.allocation.espo import RegretStopping
 from rlsim.policies.allocation.esr import EarlyStoppingRollout
+from rlsim.policies.allocation.masa import MetaPredictions
 from rlsim.policies.allocation.pg_opd import ProbeGuided
 from rlsim.policies.allocation.precog import OutcomeStopping
 from rlsim.policies.allocation.prune_opd import PruneAtDrift
@@ -178,6 +179,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "esr": EarlyStoppingRollout,
         "espo": RegretStopping,
         "precog": OutcomeStopping,
+        "masa": MetaPredictions,
     },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }

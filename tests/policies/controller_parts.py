@@ -94,6 +94,7 @@ WATCHING: list[dict[str, Any]] = [
     {"use": "esr", "response_tokens": 16},
     {"use": "espo", "every_tokens": 8, "last_look_tokens": 60, "least_seen": 8, "margin": 0.5},
     {"use": "precog", "every_tokens": 8, "last_look_tokens": 60, "least_seen": 4, "failure_confidence": 0.7},
+    {"use": "masa", "candidates": 3, "least_useful": 0.6, "least_seen": 4, "slack": 1.2},
 ]
 """Allocation that looks at responses under way, or budgets their length: sizes for responses of some dozen tokens."""
 TURNS: list[dict[str, Any]] = [{"use": "alone"}, {"use": "lock-step"}]

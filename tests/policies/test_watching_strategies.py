@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from controller_parts import WATCHING
 from policy_runs import POLICIES, batches, ran
-from scripted_groups import complete, enlarge, made, opened
+from scripted_groups import complete, enlarge, made, offers, opened
 
 from rlsim.build import PlanError
 from rlsim.core.errors import ParameterError
@@ -18,7 +18,7 @@ from rlsim.core.log import RunLog
 from rlsim.core.view import Group, View
 from rlsim.policies.allocation.quality_head import QualityHead
 from rlsim.policies.allocation.recent import Recent
-from rlsim.policies.hooks import Verdict
+from rlsim.policies.hooks import Pick, Verdict
 from rlsim.policies.registry import CHOICES
 from rlsim.results.metrics import ledger_tokens
 
@@ -339,6 +339,29 @@ def test_precog_ends_what_surely_fails() -> None:
     assert [numbers(verdict.truncated) for verdict in verdicts] == [[], [1], []]
 
 
+# -- MASA ------------------------------------------------------------------------------------------------
+
+
+def test_masa_passes_over_prompts_whose_groups_will_agree() -> None:
+    part, view = made("masa", least_useful=0.5)
+    for _ in range(3):
+        complete(part, view, 7, [1, 1, 1, 1])  # Beta(13, 1): four successes with 13 / 17
+    assert part.pick(view, offers(7, 7, 3, 5)) == Pick(2, (0, 1))
+    assert part.pick(view, offers(7, 7)) == Pick(0)  # 4 / 17 is all there is
+
+
+def test_masa_ends_responses_much_longer_than_right_ones() -> None:
+    part, view = made("masa", slack=1.5, least_seen=3)
+    group = opened(part, view, 0)
+    ended(part, view, group, [1.0, 1.0, 0.0, 0.0], [10, 30, 90, 90])
+    assert cap(part, view, group) == 0  # two right ones are too few
+    other = opened(part, view, 1)
+    ended(part, view, other, [1.0, 0.0, 0.0, 1.0], [50, 90, 90, 70])  # mean 40 over all, 20 and 60 of these prompts
+    assert cap(part, view, group) == 50  # 1.5 (4 * 40 + 2 * 20) / 6
+    assert cap(part, view, other) == 70  # 1.5 (4 * 40 + 2 * 60) / 6
+    assert cap(part, view, opened(part, view, 2)) == 60
+
+
 # -- faults and runs -------------------------------------------------------------------------------------
 
 
@@ -357,6 +380,8 @@ def test_precog_ends_what_surely_fails() -> None:
         ("shortopd", {"headroom": 0.9}, "headroom"),
         ("esr", {"response_tokens": 0}, "response_tokens"),
         ("espo", {"smoothing": 1.0}, "smoothing"),
+        ("masa", {"slack": 0.9}, "slack"),
+        ("masa", {"least_useful": 1.1}, "least_useful"),
         ("precog", {"failure_confidence": 1.0}, "failure_confidence"),
     ],
 )
