@@ -10,6 +10,7 @@ from rlsim.learning.model import (
     Auroc,
     BatchEffect,
     Curve,
+    Distillation,
     Domain,
     LearningModel,
     LengthCoupling,
@@ -30,6 +31,7 @@ def make_learning(scenario: Scenario) -> LearningModel | None:
     if given is None:
         return None
     _refuse_groups_of_one(scenario, given)
+    _refuse_turns(scenario, given)
     mismatch = scenario.workload.mismatch
     return LearningModel(
         population=_population(given),
@@ -42,6 +44,7 @@ def make_learning(scenario: Scenario) -> LearningModel | None:
         mismatch=None if mismatch is None else Mismatch(mismatch.engine_variance, mismatch.variance_per_step),
         rejections_per_update=given.rejections_per_update,
         reference=_reference(scenario),
+        distillation=None if given.distillation is None else Distillation(**given.distillation.model_dump()),
     )
 
 
@@ -74,5 +77,12 @@ def _method(given: Tolerance) -> Method:
 
 def _refuse_groups_of_one(scenario: Scenario, given: Learning) -> None:
     effect, alone = given.effect, scenario.workload.group_size == 1
-    if alone and effect.baseline == "group" and effect.information_exponent:
+    rewarded = given.distillation is None and effect.information_exponent
+    if alone and effect.baseline == "group" and rewarded:
         raise ParameterError("learning.effect.baseline", "group", "value, as a group of one has no variance")
+
+
+def _refuse_turns(scenario: Scenario, given: Learning) -> None:
+    if given.distillation is not None and scenario.workload.turns is not None:
+        allowed = "null with workload.turns: where tokens lie is modelled for a single response"
+        raise ParameterError("learning.distillation", given.distillation.model_dump(), allowed)

@@ -68,15 +68,13 @@ class Rollouts:
             self._give_up(sample)
         elif event.reason == "chunk":
             sample.made_tokens += event.tokens
-            if sample.cap_tokens and sample.made_tokens >= sample.cap_tokens:
-                sample.truncated = True
-                self._respond(sample)
-            else:
-                self._go_on(sample)
-        elif event.reason == "tool":
+            sample.truncated |= 0 < sample.cap_tokens <= sample.made_tokens
+            (self._respond if sample.truncated else self._go_on)(sample)
+        elif event.reason == "tool" and not sample.truncated:
             sample.made_tokens = 0
             self._next(sample, self._call_tool)
         else:
+            sample.truncated &= event.reason == "tool"  # Others came to their own end before they could be cut.
             self._respond(sample)
 
     def _respond(self, sample: Sample) -> None:
@@ -92,7 +90,9 @@ class Rollouts:
         """A watched call came to a mark."""
         sample = self.view.generating_samples.get(event.sample)
         if self._watches is not None and sample is not None and not sample.doomed and not sample.aborting:
-            self.prune(self._watches.noticed(self.view, sample, event.tokens, event.value))
+            verdict = self._watches.noticed(self.view, sample, event.tokens, event.value)
+            self.prune(verdict.pruned)
+            self.truncate(verdict.truncated)
 
     def aborted(self, event: Aborted) -> None:
         """Calls were cut."""
@@ -101,6 +101,8 @@ class Rollouts:
             sample.made_tokens += cut.tokens
             if sample.doomed:
                 self._give_up(sample)
+            elif self._ends_here(sample):
+                self._respond(sample)
             elif sample.destination != -1 and self.accepts_calls:
                 self._submit(sample)
             else:
@@ -128,6 +130,11 @@ class Rollouts:
             sample.losses += 1
             self.park(sample)
         return sample
+
+    def _ends_here(self, sample: Sample) -> bool:
+        """Whether a call that was cut is the end of its response; not of one that made nothing."""
+        sample.truncated &= sample.response_tokens > 0
+        return sample.truncated
 
     def tool_returned(self, event: ToolReturned) -> None:
         """A tool call ended."""
@@ -227,6 +234,13 @@ class Rollouts:
             self._doom(pruned, "pruned", abort=True)
             if group.ended == group.needed and group.group not in self.view.resting:
                 self._rest(group)
+
+    def truncate(self, samples: Sequence[Sample]) -> None:
+        """Cut calls that are under way; what they have made is the response."""
+        cut = [sample for sample in samples if sample.state == "running" and not sample.doomed]
+        for sample in cut:
+            sample.truncated = True
+        self.abort(cut)
 
     def abandon(self, group: Group, fate: Fate) -> None:
         """Give up an open group, wherever its members are."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlsim.core.luck import GroupDraws, independent
 from rlsim.core.streams import FloatArray
+from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
 from rlsim.learning.model import LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
@@ -28,6 +29,7 @@ from rlsim.learning.signals import Readings
 __all__ = ["Course", "Progress", "TrainedSample"]
 
 PROMPTS_KEPT = 1 << 16
+RESPONSES_MEASURED = 2048
 _LEAST_VARIANCE = 1e-9
 
 
@@ -40,7 +42,7 @@ class Progress:
     success: float
     """Expected success of a fresh sample over the whole population."""
     information: float
-    """Advantage variance of the batch over that of a uniform on-policy one at present."""
+    """Advantage variance of the batch over that of a uniform on-policy one at present; distilled: worth of tokens."""
     ess: float
     """Effective sample size over samples."""
     staleness_factor: float
@@ -72,6 +74,7 @@ class Course:
         self._readings = Readings(model.signals, seed, size)
         self._ease = math.log(model.lengths.difficulty_ratio)
         self._mean_length = self._length_over_population()
+        self._full: FullLength | None = None
         self._progress = 0.0
         self._updates = 0
         self._collapse = 0.0
@@ -80,6 +83,11 @@ class Course:
         self._published: list[tuple[float, float, int]] = [(0.0, 0.0, 0)]
         self._own_published: dict[int, tuple[list[int], list[float]]] = {}
         self._places: dict[tuple[int, int], _Place] = {}
+
+    @property
+    def distils(self) -> bool:
+        """Whether tokens teach by where they lie, and not by what their sample earned."""
+        return self._model.distillation is not None
 
     def success(self, prompt: int, version: int) -> float:
         """Probability that a sample of the prompt succeeds under weights ``version``; IndexError before these are."""
@@ -105,6 +113,34 @@ class Course:
         success = self._place(prompt, version).success
         outcome = self._outcomes.value(prompt, attempt, 0, member) < success
         return self._readings.read(name, prompt, attempt, member, share, outcome, success)
+
+    def soundness(self, prompt: int, attempt: int, member: int, version: int) -> tuple[float, float]:
+        """Shares of the whole response before it drifts from the teacher, and before it repeats itself; above 1: never.
+
+        What ``teacher-overlap`` and ``repetition`` are readings of.
+        """
+        outcome = self._outcomes.value(prompt, attempt, 0, member) < self._place(prompt, version).success
+        return self._sound_shares((prompt, attempt, member), outcome)
+
+    def measure(self, tokens_of: Callable[[int, int, float], int]) -> None:
+        """Take the unit of distilled information, from the untrained model's responses.
+
+        ``tokens_of(prompt, member, factor)`` is the length of one that is not cut, with a factor on its length.
+        """
+        law = self._model.distillation
+        assert law is not None
+        worth, weights = np.zeros(2), np.zeros(2)
+        for index in range(RESPONSES_MEASURED):
+            prompt, member = index % self._prompts_in_all, index // self._prompts_in_all
+            found = self._place(prompt, 0)
+            for outcome, share in ((0, 1 - found.success), (1, found.success)):
+                tokens = tokens_of(prompt, member, found.length_of_success if outcome else found.length_of_failure)
+                drift, repeats = self._sound_shares((prompt, 0, member), bool(outcome))
+                sample = TrainedSample(prompt, 0, outcome, 0.0, tokens, drift * tokens, repeats * tokens)
+                worth[outcome] += share * sample_worth(sample, law)
+                weights[outcome] += share
+        of_failure, of_success = (worth / np.maximum(weights, _LEAST_VARIANCE)).tolist()
+        self._full = FullLength(of_failure, of_success)
 
     def accepted_share(self, prompt: int, attempt: int, member: int, old_version: int, version: int) -> float:
         """Share of a trajectory of ``old_version`` that weights of ``version`` accept as a prefix, in (0, 1].
@@ -158,6 +194,9 @@ class Course:
         extra = sigmoid(logits + skills) - sigmoid(logits + skill)
         return common + float(extra.sum()) / self._prompts_in_all
 
+    def _sound_shares(self, who: tuple[int, int, int], outcome: bool) -> tuple[float, float]:
+        return self._readings.drift_share(who, outcome), self._readings.repeats_share(who, outcome)
+
     def _place(self, prompt: int, version: int) -> _Place:
         found = self._places.get((prompt, version))
         if found is None:
@@ -191,6 +230,14 @@ class Course:
         return float(lengths @ self._curve.weights)
 
     def _information(self, batch: Sequence[TrainedSample]) -> float:
+        if self._model.distillation is None:
+            return self._earned(batch)
+        if self._full is None:
+            raise ValueError("measure comes before the first step")
+        common = self._curve.success(self._curve.skill(self._progress))
+        return mean_worth(batch, self._model.distillation) / self._full.at(common)
+
+    def _earned(self, batch: Sequence[TrainedSample]) -> float:
         uniform = self._curve.reward_variance(self._curve.skill(self._progress))
         noise = self._model.reward.noise
         if self._model.effect.baseline == "value":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ class TrainedSample:
     reward: float
     lag_steps: float
     tokens: int
+    drift_tokens: float = math.inf
+    """Response tokens before it drifts away from what a teacher would write; more than it has, where it did not."""
+    repeats_tokens: float = math.inf
+    """Response tokens before it only repeats itself."""
 
 
 def advantage_variance(batch: Sequence[TrainedSample], noise: float = 0.0) -> float:

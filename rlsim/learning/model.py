@@ -90,6 +90,23 @@ class BatchEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class Distillation:
+    """A teacher scores every token, and rewards teach nothing: on-policy distillation. All numbers are estimates.
+
+    Token t of a response is worth (1 + t / fade_tokens)^-fade_exponent: the corrective power of the teacher's score
+    fades with the position (ESR, systems list entry 128, which gives no curve; the law is ours).
+    """
+
+    fade_exponent: float = 1.0
+    """0: every token teaches as much as the first."""
+    fade_tokens: float = 1000.0
+    after_drift: float = 0.3
+    """Worth of tokens behind a drift, relative to those before it; Prune-OPD (entry 40) has the direction."""
+    after_repetition: float = 0.0
+    """The same behind the start of a repetition; ShortOPD (entry 28) drops these tokens."""
+
+
+@dataclass(frozen=True, slots=True)
 class Auroc:
     """How well a reading tells success from failure: area under its ROC curve, linear in the share that is made."""
 
@@ -156,3 +173,5 @@ class LearningModel:
     rejections_per_update: float = 0.03
     """Rejections of an old trajectory that is verified again, over its length, for each update since; estimate."""
     reference: Reference = Reference()
+    distillation: Distillation | None = None
+    """What batches are worth where a teacher scores their tokens; None: they teach by their rewards."""

@@ -75,14 +75,22 @@ class Readings:
 
     def _overlap(self, who: tuple[int, int, int], share: float, outcome: bool, success: float) -> float:
         law = self._signals.overlap
-        drifts = law.success_drifts if outcome else law.failure_drifts
-        onset = -math.log1p(-self._even("overlap drift", who)) / drifts if drifts else math.inf
-        fallen = law.drop if share >= onset else 0.0
+        fallen = law.drop if share >= self.drift_share(who, outcome) else 0.0
         return law.level - fallen + law.noise * self._noise("overlap", who, share)
 
+    def drift_share(self, who: tuple[int, int, int], outcome: bool) -> float:
+        """Share of the response before it drifts; above 1 where it does not. Hidden: a policy sees the overlap."""
+        law = self._signals.overlap
+        drifts = law.success_drifts if outcome else law.failure_drifts
+        return -math.log1p(-self._even("overlap drift", who)) / drifts if drifts else math.inf
+
     def _repetition(self, who: tuple[int, int, int], share: float, outcome: bool, success: float) -> float:
+        return float(share >= self.repeats_share(who, outcome))
+
+    def repeats_share(self, who: tuple[int, int, int], outcome: bool) -> float:
+        """Share of the response before it repeats itself, endless where it does not. Hidden too."""
         flagged = self._signals.repetition_false if outcome else self._signals.repetition_share
-        return float(self._even("repeats", who) < flagged and share >= self._even("repetition onset", who))
+        return self._even("repetition onset", who) if self._even("repeats", who) < flagged else math.inf
 
     def _noise(self, name: str, who: tuple[int, int, int], share: float) -> float:
         draws = self._drawn(name, _normals)

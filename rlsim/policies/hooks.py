@@ -114,14 +114,28 @@ class Caps(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of samples of a group, after a look at one that runs; all others go on."""
+
+    pruned: Sequence[Sample] = ()
+    """Given up: their group needs none in their place. Those that have ended are left alone."""
+    truncated: Sequence[Sample] = ()
+    """Ended here and kept, as with a cap: what they have made is scored and trained on. Those whose call is not under
+    way are left alone, and so is one that turns out to have made nothing yet."""
+
+
+GO_ON = Verdict()
+
+
 @runtime_checkable
 class Watches(Protocol):
-    """Allocation that looks at responses while they are made (hook H4), and gives some up."""
+    """Allocation that looks at responses while they are made (hook H4), and gives some up or ends them."""
 
     def watch(self, view: View, sample: Sample) -> Watch | None:
         """What is to be noticed of the call about to be submitted."""
         ...
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Sequence[Sample]:
-        """A watched sample came to a mark; samples of its group to give up now."""
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+        """A watched sample came to a mark; what becomes of it and its group now."""
         ...

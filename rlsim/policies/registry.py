@@ -31,22 +31,32 @@ from rlsim.policies.admission.rounds import Rounds
 from rlsim.policies.admission.sample_slots import SampleSlots
 from rlsim.policies.admission.tail_batching import TailBatching
 from rlsim.policies.admission.target_reservation import TargetReservation
+from rlsim.policies.allocation.adwin import ProbedWindow
 from rlsim.policies.allocation.aero import Aero
+from rlsim.policies.allocation.arrol import OnlinePruning
 from rlsim.policies.allocation.d3s import D3S
 from rlsim.policies.allocation.dapo import DynamicSampling
 from rlsim.policies.allocation.dapo_rounds import RoundwiseSampling
 from rlsim.policies.allocation.dars import Dars
 from rlsim.policies.allocation.depo import Depo
 from rlsim.policies.allocation.difficulty_targeted import DifficultyTargeted
+from rlsim.policies.allocation.duet import DualBudget
+from rlsim.policies.allocation.espo import RegretStopping
+from rlsim.policies.allocation.esr import EarlyStoppingRollout
 from rlsim.policies.allocation.gdro import GdroPrompt, GdroRollout
 from rlsim.policies.allocation.greso import Greso
 from rlsim.policies.allocation.group_schedule import GroupSchedule
 from rlsim.policies.allocation.hive import Hive
+from rlsim.policies.allocation.masa import MetaPredictions
 from rlsim.policies.allocation.mc_grpo import McGrpo
+from rlsim.policies.allocation.pg_opd import ProbeGuided
 from rlsim.policies.allocation.pilot_commit import PilotCommit
+from rlsim.policies.allocation.precog import OutcomeStopping
 from rlsim.policies.allocation.prior_tested import PriorTested
+from rlsim.policies.allocation.prune_opd import PruneAtDrift
 from rlsim.policies.allocation.sgpo import Sgpo
 from rlsim.policies.allocation.short_rounds import ShortRounds
+from rlsim.policies.allocation.shortopd import EffectiveLength
 from rlsim.policies.allocation.single import Single
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.allocation.vade import Vade
@@ -197,6 +207,16 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "difficulty-targeted": DifficultyTargeted,
         "group-schedule": GroupSchedule,
         "depo": Depo,
+        "arrol": OnlinePruning,
+        "duet": DualBudget,
+        "pg-opd": ProbeGuided,
+        "prune-opd": PruneAtDrift,
+        "adwin": ProbedWindow,
+        "shortopd": EffectiveLength,
+        "esr": EarlyStoppingRollout,
+        "espo": RegretStopping,
+        "precog": OutcomeStopping,
+        "masa": MetaPredictions,
     },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }

@@ -109,6 +109,15 @@ class Readings(Section):
     persistence: Share = Field(default=0.8, description="Share of a reading's noise that reading again repeats")
 
 
+class TeacherScores(Section):
+    """On-policy distillation: every token teaches, by its place in the response, and rewards teach nothing."""
+
+    fade_exponent: Exponent = Field(default=1.0, description="Token t is worth (1 + t / fade_tokens)^-this; 0: all 1")
+    fade_tokens: Positive = Field(default=1000.0, description="Scale of the fading, in tokens")
+    after_drift: Share = Field(default=0.3, description="Worth of a token behind a drift, relative to before")
+    after_repetition: Share = Field(default=0.0, description="The same behind the start of a repetition")
+
+
 class Learning(Section):
     """What prompts, rewards and batches are worth: a statistical stand-in, most of whose defaults are estimates."""
 
@@ -119,6 +128,9 @@ class Learning(Section):
     effect: WorthOfBatch = Field(default=WorthOfBatch(), description="Worth of a batch")
     staleness: Tolerance = Field(default=Tolerance(), description="Cost of staleness")
     signals: Readings = Field(default=Readings(), description="What is seen while a response is made")
+    distillation: TeacherScores | None = Field(
+        default=None, description="Token values of on-policy distillation; None: batches teach by their rewards"
+    )
     rejections_per_update: Seconds = Field(
         default=0.03, description="Rejections along an old trajectory verified again, for each update since"
     )

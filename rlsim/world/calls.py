@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from rlsim.core.commands import Submit, Sync, Train
@@ -221,7 +222,11 @@ class Calls:
     def _as_trained(self, found: Trajectory, lesson: Lesson) -> TrainedSample:
         group = self._groups.setdefault((found.prompt, found.attempt), len(self._groups))
         lag = self._lag_steps(found) * lesson.updates_per_step * lesson.epochs
-        return TrainedSample(found.prompt, group, found.reward, lag, found.response_tokens)
+        trained = TrainedSample(found.prompt, group, found.reward, lag, found.response_tokens)
+        if not lesson.course.distils:
+            return trained
+        drift, repeats = lesson.course.soundness(found.prompt, found.attempt, found.member, found.version)
+        return replace(trained, drift_tokens=drift * found.length_tokens, repeats_tokens=repeats * found.length_tokens)
 
     def publishing(self, command: Sync) -> None:
         """The trainer's weights are on their way: the first replica may serve them before the last has them."""

@@ -75,6 +75,8 @@ def _lesson(plan: Plan, workload: Workload) -> Lesson | None:
         return None
     trainer = plan.scenario.trainer
     course = Course(plan.learning, workload.seed, workload.dataset_prompts)
+    if course.distils:
+        course.measure(lambda prompt, member, factor: workload.response_tokens(prompt, 0, member, factor=factor))
     return Lesson(course, trainer.updates_per_step, trainer.epochs)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from allocation_parts import PARTS
-from controller_parts import STRATEGIES
+from controller_parts import STRATEGIES, WATCHING
 from policy_runs import AGENTS, POLICIES, scenario
 
 from rlsim.build import Plan, plan
@@ -59,7 +59,9 @@ def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, wo
 
 
 @pytest.mark.parametrize("preset", ["sync-colocated", "areal", "pipelinerl", "slime-april", "laminar"])
-@pytest.mark.parametrize("part", [{"use": part} for part in PARTS] + STRATEGIES, ids=lambda part: part["use"])
+@pytest.mark.parametrize(
+    "part", [{"use": part} for part in PARTS] + STRATEGIES + WATCHING, ids=lambda part: part["use"]
+)
 def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[str, Any]) -> None:
     policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": part}}
     made = plan(scenario(policy, learning={}, workload__group_size=4, workload__dataset_prompts=12))

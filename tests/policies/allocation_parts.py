@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.view import Group, Sample, Shape, View
-from rlsim.policies.hooks import Offer, Pick, Size
+from rlsim.policies.hooks import GO_ON, Offer, Pick, Size, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,25 @@ class Pruner(Plain):
     def watch(self, view: View, sample: Sample) -> Watch:
         return Watch("quality", (8, 16))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Sequence[Sample]:
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         if tokens == 8:
-            return ()
-        return [other for other in sample.group.members if other is not sample and other.state != "ended"]
+            return GO_ON
+        return Verdict([other for other in sample.group.members if other is not sample and other.state != "ended"])
 
 
-PARTS = [f"{__name__}:{cls.__name__}" for cls in (TwoWaves, Together, EveryThird, Halves, Backwards, Capped, Pruner)]
+@dataclass(frozen=True, slots=True)
+class Cutter(Plain):
+    """Whoever comes to a mark ends there; the first of a group ends all of it, but for the last member."""
+
+    def watch(self, view: View, sample: Sample) -> Watch:
+        return Watch("confidence", (4, 12, 20))
+
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+        if tokens == 4:
+            return Verdict(truncated=[sample] if sample.member == 1 else ())
+        last = sample.group.members[-1]
+        return Verdict(truncated=[other for other in sample.group.members if other is not last or tokens == 20])
+
+
+_ALL = (TwoWaves, Together, EveryThird, Halves, Backwards, Capped, Pruner, Cutter)
+PARTS = [f"{__name__}:{cls.__name__}" for cls in _ALL]

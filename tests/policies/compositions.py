@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_parts import STRATEGIES
+from controller_parts import STRATEGIES, WATCHING
 from hypothesis import strategies as st
 from policy_runs import ran, scenario
 
@@ -172,13 +172,14 @@ MIGRATIONS = st.one_of(
         {"use": st.just("repack"), "below_calls": st.integers(2, 9), "every_seconds": st.sampled_from([0.0, 0.3])}
     ),
 )
+REWARDED = [{"use": "dapo-rounds"}, *STRATEGIES, *WATCHING]
 ALLOCATIONS = st.one_of(
     st.just({"use": "uniform"}),
     st.fixed_dictionaries(
         {"use": st.just("uniform"), "redundancy": st.integers(1, 2), "aborts_surplus": st.booleans()}
     ),
     st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
-    st.sampled_from(STRATEGIES),
+    st.sampled_from(REWARDED),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -227,7 +228,7 @@ def is_refused_or_runs_to_its_end(
     """The composition is refused, or its six steps end with every token in the ledger."""
     changes |= {"seed": seed, "workload__group_size": members, "run__steps": 6}
     changes["trainer__fixed_seconds_per_step"] = overhead
-    if parts["allocation"] in STRATEGIES:
+    if parts["allocation"] in REWARDED:
         changes |= {"learning": {}, "workload__dataset_prompts": 7}
     if parts["placement"] in LENDING:
         changes = {"cluster__gpus": 3, **changes}

@@ -86,10 +86,7 @@ ALLOCATIONS: list[dict[str, Any]] = [
     for redundancy, aborts in ((0, True), (1, True), (1, False), (2, True), (2, False))
 ]
 STRATEGIES: list[dict[str, Any]] = [
-    *(
-        {"use": name}
-        for name in ("dapo", "dapo-rounds", "greso", "aero", "v0.5", "xrpo", "dars", "mc-grpo", "d3s", "hive")
-    ),
+    *({"use": name} for name in ("dapo", "greso", "aero", "v0.5", "xrpo", "dars", "mc-grpo", "d3s", "hive")),
     *({"use": name} for name in ("gdro-prompt", "vade", "difficulty-targeted")),
     {"use": "pilot-commit", "most_ratio": 2.0},
     {"use": "vigor", "rounds": 1},
@@ -99,6 +96,19 @@ STRATEGIES: list[dict[str, Any]] = [
     {"use": "depo", "least_useful": 0.5, "candidates": 2},
 ]
 """Allocation by what groups earn."""
+WATCHING: list[dict[str, Any]] = [
+    {"use": "arrol", "mark_tokens": 20, "least_seen": 4},
+    {"use": "duet", "mark_tokens": 20, "token_share": 0.6},
+    {"use": "pg-opd", "probe_tokens": 10},
+    {"use": "prune-opd", "window_tokens": 20, "most_window_tokens": 60, "every_tokens": 4, "consecutive": 1},
+    {"use": "adwin", "window_tokens": 20, "least_window_tokens": 8, "most_window_tokens": 60, "every_tokens": 4},
+    {"use": "shortopd", "cap_tokens": 20, "least_cap_tokens": 8, "most_cap_tokens": 60, "every_tokens": 4},
+    {"use": "esr", "response_tokens": 16},
+    {"use": "espo", "every_tokens": 8, "last_look_tokens": 60, "least_seen": 8, "margin": 0.5},
+    {"use": "precog", "every_tokens": 8, "last_look_tokens": 60, "least_seen": 4, "failure_confidence": 0.7},
+    {"use": "masa", "candidates": 3, "least_useful": 0.6, "least_seen": 4, "slack": 1.2},
+]
+"""Allocation that looks at responses under way, or budgets their length: sizes for responses of some dozen tokens."""
 TURNS: list[dict[str, Any]] = [{"use": "alone"}, {"use": "lock-step"}]
 PLACEMENTS: list[dict[str, Any]] = [
     *({"use": name} for name in ("colocated", "disaggregated", "lend-while-idle", "hybrid-switching")),

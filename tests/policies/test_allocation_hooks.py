@@ -10,8 +10,8 @@ from allocation_parts import PARTS
 from compositions import does_stall, fault, preset
 from policy_runs import AGENTS, SPREAD, batches, commands, ran
 
-from rlsim.core.commands import Score, Submit
-from rlsim.core.events import Finished, Noticed, Scored
+from rlsim.core.commands import Abort, Score, Submit
+from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
 from rlsim.policies.registry import CHOICES
 from rlsim.results.metrics import ledger_tokens
@@ -125,8 +125,32 @@ def test_pruned_samples_are_cut_and_booked() -> None:
     assert fates["trained"] > 0
 
 
+def test_truncated_samples_end_at_the_mark_are_scored_and_trained_on() -> None:
+    log = run("Cutter", workload__response_tokens={"law": "uniform", "low_tokens": 10, "high_tokens": 60})
+    cuts = {cut.sample: cut.tokens for row in log.decisions if isinstance(row.event, Aborted) for cut in row.event.cuts}
+    assert set(cuts.values()) <= {4, 5, 12, 13, 20, 21}  # At the mark, or one step on where that is under way.
+    fates = {row.sample: row.fate for row in log.final}
+    assert not set(fates.values()) & {"pruned", "dropped_surplus", "filtered"}
+    assert {len(batch) for batch in batches(log)} == {12}
+    rewards = {row.event.sample: row.event.reward for row in log.decisions if isinstance(row.event, Scored)}
+    assert all(rewards[sample] == 0.0 for sample in cuts if fates[sample] == "trained")
+    assert any(rewards.values())
+
+
+def test_a_response_that_ends_before_it_is_cut_is_whole() -> None:
+    """A call told to end at the same boundary as its own end keeps its reward."""
+    log = run("Cutter", workload__response_tokens=SPREAD)
+    aborted = {made for _, command in commands(log, Abort) for made in command.samples}
+    cut = {cut.sample for row in log.decisions if isinstance(row.event, Aborted) for cut in row.event.cuts}
+    ended = {row.event.sample for row in log.decisions if isinstance(row.event, Finished)}
+    assert cut <= aborted
+    assert not cut & ended
+    scored = [row.event.sample for row in log.decisions if isinstance(row.event, Scored)]
+    assert len(scored) == len(set(scored))
+
+
 def test_caps_and_watches_go_through_turns() -> None:
-    for part in ("Capped", "Pruner"):
+    for part in ("Capped", "Pruner", "Cutter"):
         log = run(part, **AGENTS)
         assert sum(ledger_tokens(log).values()) == log.generated_tokens
 
