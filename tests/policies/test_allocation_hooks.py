@@ -10,7 +10,7 @@ from allocation_parts import PARTS
 from compositions import does_stall, fault, preset
 from policy_runs import AGENTS, SPREAD, batches, commands, ran
 
-from rlsim.core.commands import Abort, Score, Submit
+from rlsim.core.commands import Abort, Score, SetRole, Submit
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
 from rlsim.policies.registry import CHOICES
@@ -27,7 +27,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "verl-fully-async-stale": {"trigger_parameter_sync_step": 1},
     "prime-rl": {},
 }
-STRATEGIES = [name for name in CHOICES["allocation"] if name != "single"]
+STRATEGIES = [name for name in CHOICES["allocation"] if name not in ("single", "dapo-rounds")]
 LEARNING = {"learning": {"population": {"mean_success": 0.5}}, "workload__group_size": 4}
 
 
@@ -216,3 +216,24 @@ def test_prompts_that_are_solved_are_sampled_less_often(use: str) -> None:
     log = strategy(use, learning=easy, workload__dataset_prompts=12, run__steps=16)
     begun = {made.draw for _, made in commands(log, Submit)}
     assert max(begun) + 1 > len(begun) + 6  # draws that were passed over
+
+
+def test_rounds_of_dynamic_sampling_are_judged_when_their_last_response_has_come() -> None:
+    parts = {
+        "admission": {"use": "rounds", "gen_batch_size": 4},
+        "allocation": {"use": "dapo-rounds"},
+        "leftovers": {"use": "end-round", "keeps_unfinished": False, "keeps_surplus": False},
+    }
+    log = ran({"preset": "sync-colocated", "parts": parts}, **LEARNING)
+    under_way: set[int] = set()
+    for row in log.decisions:
+        if isinstance(row.event, Scored):
+            under_way.discard(row.event.sample)
+        made = {command.sample for command in row.commands if isinstance(command, Submit)}
+        if made and isinstance(row.event, Scored):
+            assert not under_way, "a round begins when nothing of the last one runs"
+            assert len(made) == 4 * 4
+        if any(isinstance(command, SetRole) for command in row.commands):
+            assert not under_way
+        under_way |= made
+    assert Counter(row.fate for row in log.final)["dropped_surplus"] > 0

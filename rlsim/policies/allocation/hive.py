@@ -11,7 +11,7 @@ from rlsim.policies.allocation.beliefs import Beliefs
 from rlsim.policies.allocation.outcomes import usual
 from rlsim.policies.allocation.pool import Pool, check_pool
 from rlsim.policies.bounds import at_least, fraction, several
-from rlsim.policies.hooks import Offer, Pick, Size
+from rlsim.policies.hooks import Offer, Pick, Size, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Checking:
         before = sample.turn == 0 and sample.made_tokens < self._part.check_tokens
         return Watch("entropy", (self._part.check_tokens,)) if before and sample.member == 0 else None
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Sequence[Sample]:
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         members = sample.group.members
         fresh = all(member.state != "ended" for member in members)
-        return list(members) if fresh and value < self._part.least_entropy else ()
+        return Verdict(pruned=tuple(members)) if fresh and value < self._part.least_entropy else Verdict()
