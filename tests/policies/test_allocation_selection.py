@@ -16,6 +16,7 @@ from rlsim.learning.closed_forms import square_root_allocation
 from rlsim.policies.allocation.beliefs import Belief, Beliefs
 from rlsim.policies.allocation.outcomes import variance
 from rlsim.policies.allocation.pool import by_weight
+from rlsim.policies.hooks import Verdict
 
 # -- what is believed of a prompt --------------------------------------------------------------------------
 
