@@ -52,8 +52,8 @@ class Clock(Protocol):
 
 
 async def sleep_until(clock: Clock, time: Ticks) -> None:
-    """Return at an instant, or at once when it has passed."""
-    if time <= clock.now:
+    """Return at an instant, or at once when it has passed; what takes no time has its place among what is due now."""
+    if time < clock.now:
         return
     waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer = clock.at(time, SERVICES, lambda: None if waker.done() else waker.set_result(None))

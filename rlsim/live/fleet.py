@@ -199,11 +199,13 @@ class Fleet:
             self._chore(self._each([replica], self._take_offered))
 
     async def _take_offered(self, replica: int) -> None:
-        """Load what is offered until nothing newer is; calls that come meanwhile wait in the engine."""
+        """Load what is offered, then what is newer unless a call has come meanwhile: that waited long enough."""
         await self.engines[replica].pause()
         while (offered := self._offered[replica]) is not None:
             self._offered[replica] = None
             await self._load_alone(replica, offered[0], True, offered[1], self._clock.now)
+            if self._on[replica]:
+                break
         self._loading[replica] = False
         await self.engines[replica].resume()
 

@@ -54,22 +54,29 @@ class _Pruner(WholeGroups):
         """Once all have come to the mark, or ended: who is given up."""
         self._predicted[sample.sample] = self._head.read(sample.sample, tokens, value)
         members = sample.group.members
-        unended = [member for member in members if member.state != "ended"]
+        unended = [member for member in members if member.state not in ("scoring", "ended")]
         predicted = {member.sample: self._predicted.get(member.sample) for member in unended}
         if any(success is None for success in predicted.values()):
             return GO_ON
-        pruned = self._surplus(members, unended, {who: p for who, p in predicted.items() if p is not None})
+        known = [self._success(member) for member in members if member not in unended]
+        pruned = self._surplus(known, unended, {who: p for who, p in predicted.items() if p is not None})
         for member in pruned:
             self._head.forget(member.sample)
             del self._predicted[member.sample]
         return Verdict(pruned=pruned)
 
-    def _surplus(self, members: list[Sample], unended: list[Sample], success: dict[int, float]) -> list[Sample]:
-        """The most certain of the more frequent outcome, one after the other."""
-        known = [float((member.reward or 0.0) > SOLVED) for member in members if member.state == "ended"]
+    def _success(self, done: Sample) -> float:
+        """Of a response that has come to its end: its reward, or what is predicted until that is there."""
+        if done.state == "ended":
+            return float((done.reward or 0.0) > SOLVED)
+        predicted = self._predicted.get(done.sample)
+        return EVEN if predicted is None else predicted
+
+    def _surplus(self, known: list[float], unended: list[Sample], success: dict[int, float]) -> list[Sample]:
+        """The most certain of the more frequent outcome, one after the other; ``known`` responses stay."""
         left = sorted(unended, key=lambda member: (success[member.sample], member.member))
         pruned: list[Sample] = []
-        keep = max(2, round(self._spec.kept_share * len(members)))
+        keep = max(2, round(self._spec.kept_share * (len(known) + len(left))))
         while left and len(known) + len(left) > keep:
             right = sum(known) + sum(success[member.sample] for member in left)
             mostly_right = right > EVEN * (len(known) + len(left))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rlsim.core.view import Group, Shape, View
 from rlsim.policies.allocation.beliefs import Beliefs
 from rlsim.policies.allocation.outcomes import usual
+from rlsim.policies.allocation.pool import first_useful
 from rlsim.policies.bounds import at_least, fraction, several
 from rlsim.policies.hooks import Offer, Pick, Size
 
@@ -48,13 +49,8 @@ class _Removing:
         return usual(view)
 
     def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
-        useful: list[float] = []
-        for place, offer in enumerate(offers):
-            useful.append(self._beliefs.of(offer.prompt, view.version).useful(view.shape.group_size))
-            if useful[-1] >= self._part.least_useful:
-                return Pick(place, tuple(range(place)))
-        best = useful.index(max(useful))
-        return Pick(best, tuple(place for place in range(len(offers)) if place != best))
+        beliefs = (self._beliefs.of(offer.prompt, view.version) for offer in offers)
+        return first_useful((belief.useful(view.shape.group_size) for belief in beliefs), self._part.least_useful)
 
     def observe(self, view: View, group: Group) -> None:
         self._beliefs.tell(group.prompt, view.version, group.rewards)

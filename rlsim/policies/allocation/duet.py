@@ -53,6 +53,7 @@ class DualBudget:
 
 class _Dual:
     aborts_surplus: ClassVar[bool] = True
+    resizes: ClassVar[bool] = True
 
     def __init__(self, spec: DualBudget, shape: Shape) -> None:
         self._spec, self._shape = spec, shape

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlsim.core.errors import ParameterError
 from rlsim.core.view import Group, Sample, Shape, View
 from rlsim.policies.allocation.beliefs import Beliefs
 from rlsim.policies.allocation.outcomes import solved
+from rlsim.policies.allocation.pool import first_useful
 from rlsim.policies.allocation.running_mean import RunningMean
 from rlsim.policies.allocation.whole_groups import WholeGroups
-from rlsim.policies.bounds import at_least, several
+from rlsim.policies.bounds import at_least, fraction, several
 from rlsim.policies.hooks import Offer, Pick
 
 OWN_COUNTS_FROM = 4
@@ -32,7 +32,7 @@ class MetaPredictions:
     least_useful: float = 0.3
     """Expected probability of two rewards in a group below which a prompt is passed over until the next epoch."""
     candidates: int = 16
-    """Prompts that are looked at; where none is useful the most useful one is sampled."""
+    """Prompts looked at for one that is sampled; if none is useful, the most useful one is sampled."""
     slack: float = 2.0
     """Length at which a response is ended, as a multiple of the predicted length of a right one."""
     least_seen: int = 32
@@ -46,9 +46,8 @@ class MetaPredictions:
         at_least("candidates", self.candidates, 1)
         at_least("slack", self.slack, 1)
         at_least("least_seen", self.least_seen, 1)
-        for name in ("least_useful", "kept_per_version"):
-            if not 0 <= (share := getattr(self, name)) <= 1:
-                raise ParameterError(name, share, "between 0 and 1")
+        fraction("least_useful", self.least_useful)
+        fraction("kept_per_version", self.kept_per_version)
         return _Predicting(self)
 
 
@@ -62,12 +61,8 @@ class _Predicting(WholeGroups):
 
     def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
         """The first that is useful; those before it are passed over."""
-        size = view.shape.group_size
-        useful = [self._beliefs.of(offer.prompt, view.version).useful(size) for offer in offers]
-        enough = [place for place, found in enumerate(useful) if found >= self._spec.least_useful]
-        if not enough:
-            return Pick(max(range(len(offers)), key=useful.__getitem__))
-        return Pick(enough[0], tuple(range(enough[0])))
+        beliefs = (self._beliefs.of(offer.prompt, view.version) for offer in offers)
+        return first_useful((belief.useful(view.shape.group_size) for belief in beliefs), self._spec.least_useful)
 
     def cap_tokens(self, view: View, sample: Sample) -> int:
         """Beyond it a response is unlikely to be right."""

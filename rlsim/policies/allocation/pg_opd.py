@@ -34,6 +34,7 @@ class ProbeGuided:
 
 class _Probing:
     aborts_surplus: ClassVar[bool] = True
+    resizes: ClassVar[bool] = True
 
     def __init__(self, spec: ProbeGuided) -> None:
         self._spec = spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rlsim.core.view import Shape, View
 from rlsim.policies.bounds import at_least
@@ -34,6 +34,17 @@ class Pool:
             return Pick(best)
         self._known.clear()
         return Pick(best, tuple(place for place in range(len(offers)) if place != best))
+
+
+def first_useful(worths: Iterable[float], least: float) -> Pick:
+    """The first that is worth at least so much, or else the best; all others that were looked at are passed over."""
+    seen: list[float] = []
+    for place, worth in enumerate(worths):
+        seen.append(worth)
+        if worth >= least:
+            return Pick(place, tuple(range(place)))
+    best = seen.index(max(seen))
+    return Pick(best, tuple(place for place in range(len(seen)) if place != best))
 
 
 def check_pool(pool: float) -> None:
