@@ -123,3 +123,11 @@ def test_an_efficiency_outside_its_range_is_refused(value: float) -> None:
 def test_more_ranks_than_heads_are_refused() -> None:
     with pytest.raises(ParameterError, match="tensor_parallel"):
         roofline(model("Qwen2.5-0.5B"), device("H100-SXM"), 16)
+
+
+def test_ranks_on_several_nodes_reduce_over_the_network() -> None:
+    shape, h100 = model("Llama-3.1-70B"), device("H100-SXM")
+    apart = roofline(shape, h100, 16).decode_seconds(1, 0)
+    together = roofline(shape, h100, 16, gpus_per_node=16).decode_seconds(1, 0)
+    assert apart - together == pytest.approx(2 * shape.layers * 150e-6, rel=0.05)
+    assert roofline(shape, h100, 8) == roofline(shape, h100, 8, gpus_per_node=16)
