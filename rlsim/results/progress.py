@@ -31,7 +31,8 @@ def progress_columns(read: Digest) -> Columns:
     ``success`` is the expected success of a fresh sample over all prompts. Without a learning model there are no rows.
     """
     log, plan = read.run.log, read.run.plan
-    rows = [_start(plan.learning.population.mean_success), *log.progress] if plan.learning else []
+    start = None if plan.learning is None else _start(plan.learning.population.mean_success)
+    rows = [start, *log.progress] if start and log.progress else []
     ends = [row.now for row in rows]
     spent = seconds(np.array(ends, np.int64))
     gpu_seconds = spent * gpus_used(plan)
