@@ -44,6 +44,7 @@ class Request:
         "finish_at",
         "first_token",
         "joined_at",
+        "lineage",
         "marks",
         "max_tokens",
         "preemptions",
@@ -73,6 +74,8 @@ class Request:
         self.sample, self.prompt = sample, prompt
         self.content: tuple[object, ...] = ("sample", sample)
         """Names what the blocks behind the prompt hold: a call with the same content can hit them."""
+        self.lineage: tuple[tuple[tuple[object, ...], int], ...] = ()
+        """Contents between the prompt's and its own, each with the tokens of context up to which it goes."""
         self.prompt_tokens, self.context_tokens = prompt_tokens, context_tokens
         self.target_tokens = target_tokens
         self.priority, self.arrival = priority, arrival

@@ -29,6 +29,8 @@ Then = Callable[[], None]
 
 MARKS = (2, 3, 6, 11)
 """Output tokens of every third sample's calls at which the caller is told."""
+INHERITED = 40
+"""Tokens behind the prompt that every fifth sample has in common with the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,9 @@ class Life:
             request.content = ("turn", sample, course.turn)
         if sample % 3 == 0:
             request.marks = MARKS
+        if sample % 5 == 4:
+            inherited = min(course.tokens, course.plan.prompt_tokens + INHERITED)
+            request.lineage = ((("sample", sample - 1), inherited),)
         course.state = "calling"
         self.busy[course.replica] += 1
         self.calls.append((sample, request))
