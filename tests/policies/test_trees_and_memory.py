@@ -46,7 +46,7 @@ def test_replays_that_would_be_dropped_for_their_age_are_refused(policy: dict[st
     assert "replays would be dropped at once" in allowed
 
 
-@pytest.mark.parametrize("use", ["trace", "spark", "replay"])
+@pytest.mark.parametrize("use", ["trace", "replay", "popo"])
 def test_a_lag_counted_in_samples_needs_groups_of_one_size(use: str) -> None:
     admission = {"use": "free-running", "llm_max_rollouts": 4, "max_lag_samples": 2}
     policy = preset("pipelinerl", {"llm_max_rollouts": 4}, admission=admission, allocation={"use": use})
