@@ -24,6 +24,16 @@ _STANDARD = NormalDist()
 _EDGE = 1e-12
 
 
+def beginning(ancestors: Ancestors, attempt: int, member: int, share: float) -> Ancestors:
+    """Whose luck the first ``share`` of a sample with these ancestors is."""
+    found: list[tuple[int, int, float]] = []
+    for of_attempt, of_member, until in (*ancestors, (attempt, member, 1.0)):
+        found.append((of_attempt, of_member, min(until, share)))
+        if until >= share:
+            break
+    return tuple(found)
+
+
 def score(quantile: float) -> float:
     """Normal score of a quantile, finite at both ends."""
     return _STANDARD.inv_cdf(min(1 - _EDGE, max(_EDGE, quantile)))

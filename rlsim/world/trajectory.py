@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlsim.core.commands import Fork
-from rlsim.learning.lineage import Ancestors
+from rlsim.learning.lineage import Ancestors, beginning
 
 Content = tuple[object, ...]
 Lineage = tuple[tuple[Content, int], ...]
@@ -27,8 +27,7 @@ class Draft:
         if not kept:
             return 0
         old, into.inherited_tokens, into.version, into.accepted_share = self.of, kept, version, share
-        before = tuple(ancestor for ancestor in old.ancestors if ancestor[2] < share)
-        into.ancestors = (*before, (old.attempt, old.member, share))
+        into.ancestors = beginning(old.ancestors, old.attempt, old.member, share)
         into.lineage = ((content, prompt_tokens + kept),)
         if share >= 1.0 and old.turn_lengths[:1] == [kept]:
             into.turn_lengths, into.turns = [kept], old.turns
@@ -126,8 +125,7 @@ def forked(parent: Trajectory, fork: Fork, member: int, turns: int) -> Trajector
     """
     child = Trajectory(parent.prompt, parent.attempt, member, max(turns, fork.turn + 1))
     share = parent.share(fork.turn, fork.tokens)
-    kept = tuple(ancestor for ancestor in parent.ancestors if ancestor[2] < share)
-    child.ancestors = (*kept, (parent.attempt, parent.member, share))
+    child.ancestors = beginning(parent.ancestors, parent.attempt, parent.member, share)
     child.first_turn = child.turn = fork.turn
     child.begins_amid = fork.tokens
     child.inherited_tokens = fork.inherited_tokens

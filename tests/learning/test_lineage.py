@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlsim.core.luck import GroupDraws, independent
 from rlsim.core.streams import FloatArray
-from rlsim.learning.lineage import Unfolding, score, success_given
+from rlsim.learning.lineage import Unfolding, beginning, score, success_given
 
 SAMPLES = 4000
 TOLERANCE = 4 / SAMPLES**0.5
@@ -54,6 +54,14 @@ def test_a_grandchild_has_the_beginning_of_both() -> None:
     child, grandchild = ((0, 0, 0.25),), ((0, 0, 0.25), (0, 1, 0.75))
     assert correlation(scores(made, 0, ()), scores(made, 2, grandchild)) == pytest.approx(0.25, abs=TOLERANCE)
     assert correlation(scores(made, 1, child), scores(made, 2, grandchild)) == pytest.approx(0.75, abs=TOLERANCE)
+
+
+def test_the_beginning_of_a_child_is_its_parents_as_far_as_it_goes() -> None:
+    child = ((0, 4, 0.25), (0, 5, 0.5))
+    assert beginning((), 0, 7, 0.5) == ((0, 7, 0.5),)
+    assert beginning(child, 0, 7, 0.75) == (*child, (0, 7, 0.75))
+    assert beginning(child, 0, 7, 0.375) == ((0, 4, 0.25), (0, 5, 0.375))
+    assert beginning(child, 0, 7, 0.25) == ((0, 4, 0.25),)
 
 
 def test_success_given_a_prefix_is_what_its_continuations_do() -> None:
