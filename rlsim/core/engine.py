@@ -95,3 +95,9 @@ class Request:
         """(weights version, tokens) of each maximal run under one version."""
         self.first_token: Ticks = -1
         self.preemptions = 0
+
+    def credit(self, version: int, tokens: int) -> None:
+        """Book tokens under the weights that made them."""
+        if self.segments and self.segments[-1][0] == version:
+            tokens += self.segments.pop()[1]
+        self.segments.append((version, tokens))

@@ -186,7 +186,8 @@ class PrefixCache:
         """Cut ``run`` at ``at``; the new run is its right part."""
         right = Run(run.content, at, run.last)
         run.last = at
-        self._contents[run.content].append(right)  # a newer copy of a block was cut off where this run was cut for it
+        copies = self._contents[run.content]
+        copies.insert(copies.index(run) + 1, right)  # As old as what it was cut off.
         for holder in run.holders:
             holder.runs.insert(holder.runs.index(run) + 1, right)
             right.holders.append(holder)
