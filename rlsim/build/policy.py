@@ -11,7 +11,7 @@ from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.dispatch.prefill_decode import Legs
-from rlsim.policies.hooks import NeedsRewards, Watches
+from rlsim.policies.hooks import NeedsRewards, Reuses, Watches
 from rlsim.policies.policy import DEFAULTS, Policy
 from rlsim.policies.protocols import Lends, Tests, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part
@@ -144,6 +144,9 @@ def _check_observations(scenario: Scenario, policy: Policy) -> None:
         raise ParameterError("learning", None, allowed)
     if isinstance(policy.allocation, Watches) and scenario.learning is None:
         allowed = "a learning section: this policy looks at signals of responses that are under way"
+        raise ParameterError("learning", None, allowed)
+    if isinstance(policy.allocation, Reuses) and scenario.learning is None:
+        allowed = "a learning section: it says what new weights accept of an old response"
         raise ParameterError("learning", None, allowed)
     if not isinstance(policy.update, Tests):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlsim.controller.branching import Branching
 from rlsim.controller.entrance import Entrance
 from rlsim.controller.loader import Loader
 from rlsim.controller.rollouts import Rollouts
@@ -14,8 +15,15 @@ class Allotment:
     """Asks the allocation part; without hooks every group that rests is complete."""
 
     def __init__(
-        self, allocation: Allocation, view: View, rollouts: Rollouts, entrance: Entrance, loader: Loader
+        self,
+        allocation: Allocation,
+        view: View,
+        rollouts: Rollouts,
+        entrance: Entrance,
+        loader: Loader,
+        branching: Branching,
     ) -> None:
+        self._branching = branching
         self._view, self._rollouts, self._entrance, self._loader = view, rollouts, entrance, loader
         self._extends = allocation if isinstance(allocation, Extends) else None
         self._observes = allocation if isinstance(allocation, NeedsRewards) else None
@@ -25,6 +33,9 @@ class Allotment:
     def settle(self) -> None:
         """Groups came to rest."""
         resting = self._view.resting
+        for group in list(resting.values()):
+            if group.members and self._branching.at_rest(group):
+                del resting[group.group]
         if self._extends is None:
             further = [(number, 0) for number in resting]
         else:

@@ -17,6 +17,8 @@ from collections.abc import Callable
 
 from rlsim.controller.alarms import Alarms
 from rlsim.controller.allotment import Allotment
+from rlsim.controller.archive import Archive
+from rlsim.controller.branching import Branching
 from rlsim.controller.entrance import Entrance
 from rlsim.controller.loader import Loader
 from rlsim.controller.loan import Loan
@@ -68,8 +70,11 @@ class Controller:
         self._out: list[Command] = []
         loader = Loader(policy, self.view, prompt_tokens, prompt_of, request_class)
         self._rollouts = Rollouts(policy, self.view, loader, scores, self._out)
-        self._entrance = Entrance(policy, self.view, self._rollouts, loader)
-        self._allotment = Allotment(policy.allocation, self.view, self._rollouts, self._entrance, loader)
+        allocation = policy.allocation
+        self._archive = Archive(allocation, self.view)
+        self._entrance = Entrance(policy, self.view, self._rollouts, loader, self._archive)
+        self._branching = Branching(allocation, self.view, self._rollouts, self._entrance)
+        self._allotment = Allotment(allocation, self.view, self._rollouts, self._entrance, loader, self._branching)
         self._alarms = Alarms(policy, self.view, self._out)
         placement = policy.placement
         self._loan = Loan(placement, self.view, self._rollouts, self._out) if isinstance(placement, Lends) else None
@@ -107,6 +112,8 @@ class Controller:
         self.view.now = now
         rollouts = self._rollouts
         self._handlers[type(event)](event)
+        if rollouts.places:
+            self._branching.at_places()
         if self.view.resting:
             self._allotment.settle()
         rollouts.go_on_together()
@@ -116,6 +123,10 @@ class Controller:
             rollouts.migrate()
         self._drive()
         self._entrance.admit()
+        while self._entrance.readmitted:
+            self._entrance.readmitted = False
+            self._drive()
+            self._entrance.admit()
         if self._loan is not None:
             self._loan.lend()
         self._alarms.ask()
@@ -163,7 +174,8 @@ class Controller:
         step = self.view.steps_begun - (1 if self._batch.last else 0)
         fresh = self._training[len(self._training) - len(self._batch.groups) :]
         samples = tuple(sample.sample for group in fresh for sample in group.members)
-        self._out.append(Train(step, samples, self._batch.last, self._batch.updates))
+        keeps, released = self._archive.keeps, self._archive.releases()
+        self._out.append(Train(step, samples, self._batch.last, self._batch.updates, keeps, released))
 
     def _role_set(self, event: RoleSet) -> None:
         if self._loan is not None:
@@ -183,8 +195,10 @@ class Controller:
             return
         view.steps_done += 1
         for group in self._training:
-            for sample in group.members:
-                self._rollouts.settle(sample, "trained")
+            if not group.replays:
+                for sample in group.members:
+                    self._rollouts.settle(sample, "trained")
+        self._archive.trained(self._training)
         self._training = []
         if self.policy.placement.shared:
             view.trainer = "switching"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rlsim.controller.archive import Archive
 from rlsim.controller.loader import Loader
 from rlsim.controller.rollouts import Rollouts
+from rlsim.core.commands import Fork
 from rlsim.core.view import Group, Sample, View
 from rlsim.policies.policy import Policy
 
@@ -11,9 +13,11 @@ from rlsim.policies.policy import Policy
 class Entrance:
     """Asks the admission part how many may enter, and opens groups as large as allocation says."""
 
-    def __init__(self, policy: Policy, view: View, rollouts: Rollouts, loader: Loader) -> None:
+    def __init__(self, policy: Policy, view: View, rollouts: Rollouts, loader: Loader, archive: Archive) -> None:
         self._policy, self._view, self._rollouts, self._loader = policy, view, rollouts, loader
-        self._next_sample = 0
+        self._archive, self._next_sample = archive, 0
+        self.readmitted = False
+        """Whether a group entered that is complete already."""
 
     def admit(self) -> None:
         """Let in what the admission part has room for."""
@@ -38,7 +42,7 @@ class Entrance:
         view = self._view
         view.round_groups += 1
         if not view.parked:
-            return self._new_group().members
+            return [] if self._readmit() else self._new_group().members
         first = next(iter(view.parked.values())).group
         return [view.parked.pop(member.sample) for member in first.members if member.sample in view.parked]
 
@@ -49,8 +53,20 @@ class Entrance:
             return [view.parked.popitem(last=False)[1]]
         if not self._rollouts.entering:
             view.round_groups += 1
+            while self._readmit():
+                view.round_groups += 1
             self._rollouts.entering.extend(self._new_group().members)
         return [self._rollouts.entering.popleft()]
+
+    def _readmit(self) -> bool:
+        """Put a group up for training again in the place of a new one, if allocation says so."""
+        group = self._archive.again()
+        if group is None:
+            return False
+        self._loader.readmit(group)
+        self._view.ready[group.group] = group
+        self.readmitted = True
+        return True
 
     def _new_group(self) -> Group:
         group = self._loader.next_group()
@@ -70,8 +86,21 @@ class Entrance:
 
     def enlarge(self, group: Group, count: int) -> None:
         """Open another wave of a group that rests: its samples go before those of new groups."""
-        added = self._add_members(group, count)
         group.needed += count
+        self._launch(self._add_members(group, count))
+
+    def fork(self, parent: Sample, fork: Fork, tool_tokens: int, count: int) -> None:
+        """Members of an open group that begin where one of it is or was."""
+        group = parent.group
+        group.needed += count
+        added = self._add_members(group, count)
+        for sample in added:
+            sample.fork, sample.turn, sample.made_tokens = fork, fork.turn, fork.tokens
+            sample.inherited_tokens, sample.tool_tokens = fork.inherited_tokens, tool_tokens
+            sample.turn_starts = parent.turn_starts[: fork.turn + 1]
+        self._launch(added)
+
+    def _launch(self, added: list[Sample]) -> None:
         if self._policy.admission.unit == "sample":
             self._rollouts.entering.extendleft(reversed(added))
             return

@@ -39,6 +39,11 @@ class Loader:
         target, tokens = self._targets.of(number), self._prompt_tokens(draw)
         return Group(number, draw, recycle, tokens, view.version, target, kind, self._prompt(draw))
 
+    def readmit(self, group: Group) -> None:
+        """A group that is there already takes the place of the next one."""
+        group.target = self._targets.of(self._view.started_groups)
+        self._view.started_groups += 1
+
     def vacate(self, target: int) -> None:
         """A group for that step is gone: the next one takes its place."""
         self._targets.vacate(target)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from rlsim.controller.loader import Loader
-from rlsim.core.commands import Abort, CallTool, Command, Score, Submit
+from rlsim.controller.submission import Submission
+from rlsim.core.commands import Abort, CallTool, Command, Score
 from rlsim.core.events import Aborted, Cut, Finished, Noticed, ReplicaLost, Scored, Segments, ToolReturned
 from rlsim.core.view import ANYWHERE, Group, Sample, View
-from rlsim.policies.hooks import Caps, Watches
+from rlsim.policies.hooks import Watches
 from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Confined, FetchesKv, Learns
+from rlsim.policies.protocols import Confined, Learns
 
 Fate = Literal["trained", "dropped_stale", "dropped_surplus", "filtered", "pruned", "failed"]
 MAX_LOSSES = 1
@@ -50,19 +51,19 @@ class Rollouts:
         self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
         self._needs = policy.dispatch.needs if isinstance(policy.dispatch, Confined) else ()
         allocation = policy.allocation
-        self._caps = allocation if isinstance(allocation, Caps) else None
         self._watches = allocation if isinstance(allocation, Watches) else None
-        ordering = policy.ordering
-        self._fetches_kv: Callable[[View, Sample], bool] = (
-            ordering.fetches_kv if isinstance(ordering, FetchesKv) else lambda view, sample: ordering.shares_kv
-        )
+        self._submission = Submission(policy, view)
+        self.places: list[tuple[Sample, int, float | None]] = []
+        """Where samples may fork now: (sample, tokens of its turn, what was noticed), for allocation to say."""
 
     # -- replies --------------------------------------------------------------------------------------
 
     def finished(self, event: Finished) -> None:
         """A call ended by itself."""
         sample = self._call_ended(event.sample, event.replica, event.tokens, event.segments)
-        if self._learner is not None and event.reason != "chunk":
+        if event.reused:
+            _begin_with(sample, event.reused)
+        if self._learner is not None and event.reason not in ("chunk", "checked"):
             self._learner.learn(self.view, sample, sample.made_tokens + event.tokens)
         if sample.doomed:
             self._give_up(sample)
@@ -70,6 +71,9 @@ class Rollouts:
             sample.made_tokens += event.tokens
             sample.truncated |= 0 < sample.cap_tokens <= sample.made_tokens
             (self._respond if sample.truncated else self._go_on)(sample)
+        elif event.reason == "checked":
+            sample.checked, sample.destination = True, event.replica
+            self._go_on(sample)
         elif event.reason == "tool" and not sample.truncated:
             sample.made_tokens = 0
             self._next(sample, self._call_tool)
@@ -93,6 +97,8 @@ class Rollouts:
             verdict = self._watches.noticed(self.view, sample, event.tokens, event.value)
             self.prune(verdict.pruned)
             self.truncate(verdict.truncated)
+            if not sample.aborting:
+                self.places.append((sample, event.tokens, event.value))
 
     def aborted(self, event: Aborted) -> None:
         """Calls were cut."""
@@ -145,6 +151,8 @@ class Rollouts:
         if sample.doomed:
             self._give_up(sample)
         else:
+            sample.turn_starts.append((sample.inherited_tokens + sample.response_tokens, sample.tool_tokens))
+            self.places.append((sample, 0, None))
             self._next(sample, self._go_on)
 
     def scored(self, event: Scored) -> None:
@@ -253,6 +261,9 @@ class Rollouts:
     def drop(self, group: Group, fate: Fate) -> None:
         """Give up a complete group that the caller has taken out of the buffer."""
         self.view.dropped_groups += 1
+        if group.replays:
+            self.view.kept[group.group] = group
+            return
         self._recycle(group)
         for sample in group.members:
             self.settle(sample, fate)
@@ -356,38 +367,11 @@ class Rollouts:
         self._submit(sample)
 
     def _submit(self, sample: Sample) -> None:
-        view, group, policy = self.view, sample.group, self.policy
-        moved = sample.destination >= 0 and view.loads.is_open(sample.destination)
-        replica = sample.destination if moved else policy.dispatch.replica(view, sample)
-        view.loads.add(replica, 1, sample.context_tokens)
-        sample.replica, sample.state, sample.destination = replica, "running", -1
-        view.generating_samples[sample.sample] = sample
-        fetches = policy.migration.transfers_kv if moved else self._fetches_kv(view, sample)
-        chunk_tokens = policy.ordering.chunk_tokens(view, sample)
-        if self._caps is not None:
-            chunk_tokens = self._capped(sample, chunk_tokens)
-        self.out.append(
-            Submit(
-                sample.sample,
-                replica,
-                group.draw,
-                group.recycle,
-                sample.member,
-                sample.turn,
-                sample.made_tokens,
-                sample.context_tokens,
-                policy.ordering.priority(view, sample),
-                chunk_tokens,
-                fetches and sample.made_tokens > 0,
-                None if self._watches is None else self._watches.watch(view, sample),
-            )
-        )
+        self.out.append(self._submission.submit(sample))
 
-    def _capped(self, sample: Sample, chunk_tokens: int) -> int:
-        """Tokens of the next call, with the length budget that allocation gives the turn."""
-        assert self._caps is not None
-        sample.cap_tokens = self._caps.cap_tokens(self.view, sample)
-        if not sample.cap_tokens:
-            return chunk_tokens
-        left = max(1, sample.cap_tokens - sample.made_tokens)
-        return min(chunk_tokens, left) if chunk_tokens else left
+
+def _begin_with(sample: Sample, reused: Segments) -> None:
+    """A check accepted tokens of a draft: the sample has them, under the version that checked them."""
+    tokens = sum(count for _, count in reused)
+    sample.inherited_tokens, sample.made_tokens = tokens, tokens
+    sample.segments += reused

@@ -24,6 +24,19 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a sample begins that does not begin at its prompt."""
+
+    parent: int
+    """Sample of the same group whose context it takes over."""
+    turn: int
+    tokens: int
+    """Response tokens of that turn that it takes over: 0 where it begins with a turn."""
+    inherited_tokens: int
+    """Response tokens of all turns that it takes over: nobody makes them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Start one generate call; owed: ``Finished``, unless an ``Abort`` takes it."""
 
@@ -45,6 +58,11 @@ class Submit:
     kv_from_pool: bool = False
     """Whether the KV of the context is fetched from where it was made instead of computed again."""
     watch: Watch | None = None
+    fork: Fork | None = None
+    """Of a sample that begins where another one was; ``made_tokens`` count what it takes over of the turn."""
+    draft: int = -1
+    """A sample trained on before whose first turn is checked under the weights that the replica serves: the call is the
+    check, a prefill over prompt and draft, and ``Finished`` tells what was accepted. -1: an ordinary call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,10 @@ class Train:
     """Whether these samples complete the step."""
     updates: int | None = None
     """Optimizer updates made on them; None: gradients accumulate until the step is complete."""
+    keeps: bool = False
+    """Whether these samples may be asked for again, as drafts or to be trained on, until they are released."""
+    releases: tuple[int, ...] = ()
+    """Samples kept before that will not be asked for any more."""
 
 
 @dataclass(frozen=True, slots=True)

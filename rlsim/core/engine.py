@@ -44,6 +44,7 @@ class Request:
         "finish_at",
         "first_token",
         "joined_at",
+        "lineage",
         "marks",
         "max_tokens",
         "preemptions",
@@ -73,6 +74,8 @@ class Request:
         self.sample, self.prompt = sample, prompt
         self.content: tuple[object, ...] = ("sample", sample)
         """Names what the blocks behind the prompt hold: a call with the same content can hit them."""
+        self.lineage: tuple[tuple[tuple[object, ...], int], ...] = ()
+        """Contents between the prompt's and its own, each with the tokens of context up to which it goes."""
         self.prompt_tokens, self.context_tokens = prompt_tokens, context_tokens
         self.target_tokens = target_tokens
         self.priority, self.arrival = priority, arrival
@@ -92,3 +95,9 @@ class Request:
         """(weights version, tokens) of each maximal run under one version."""
         self.first_token: Ticks = -1
         self.preemptions = 0
+
+    def credit(self, version: int, tokens: int) -> None:
+        """Book tokens under the weights that made them."""
+        if self.segments and self.segments[-1][0] == version:
+            tokens += self.segments.pop()[1]
+        self.segments.append((version, tokens))

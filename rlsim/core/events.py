@@ -25,10 +25,13 @@ class Finished:
     tokens: int
     """Response tokens of this call."""
     segments: Segments
-    reason: Literal["stop", "length", "tool", "chunk"]
-    """The response ended, hit its cap, asked for a tool, or made as many tokens as the call was allowed."""
+    reason: Literal["stop", "length", "tool", "chunk", "checked"]
+    """The response ended, hit its cap, asked for a tool, made as many tokens as the call was allowed, or a draft was
+    checked and is to be continued."""
     first_token_at: int
     """Tick of the first response token of this call."""
+    reused: Segments = ()
+    """Tokens of the draft that were accepted, under the weights version that checked them."""
 
 
 @dataclass(frozen=True, slots=True)

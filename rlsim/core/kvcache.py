@@ -11,6 +11,7 @@ Invariant: ``free`` + blocks held by running requests = all blocks.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlsim.core.engine import Request
@@ -167,9 +168,13 @@ class PrefixCache:
         self._queue.clear()
         self._blank = self.free
 
-    def _spans(self, request: Request, limit: int) -> tuple[tuple[Content, int], tuple[Content, int]]:
+    def _spans(self, request: Request, limit: int) -> Sequence[tuple[Content, int]]:
+        """Contents of the first ``limit`` blocks in order, each with the block before which it ends."""
         shared = min(request.prompt_tokens // self._block_size, limit)
-        return (("prompt", request.prompt), shared), (request.content, limit)
+        prompt, own = (("prompt", request.prompt), shared), (request.content, limit)
+        if not request.lineage:
+            return prompt, own
+        return prompt, *((of, min(tokens // self._block_size, limit)) for of, tokens in request.lineage), own
 
     def _oldest(self, content: Content, block: int) -> Run | None:
         for run in self._contents.get(content, ()):
@@ -181,7 +186,8 @@ class PrefixCache:
         """Cut ``run`` at ``at``; the new run is its right part."""
         right = Run(run.content, at, run.last)
         run.last = at
-        self._contents[run.content].append(right)  # a newer copy of a block was cut off where this run was cut for it
+        copies = self._contents[run.content]
+        copies.insert(copies.index(run) + 1, right)  # As old as what it was cut off.
         for holder in run.holders:
             holder.runs.insert(holder.runs.index(run) + 1, right)
             right.holders.append(holder)

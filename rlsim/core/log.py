@@ -110,6 +110,8 @@ class RunLog:
     """Response tokens that the engines sampled, by their own count."""
     undelivered_tokens: int = 0
     """Of these, what a live engine sampled after it was told to stop, or took with it when it was lost."""
+    check_tokens: int = 0
+    """Of these, the token that ends each check of a draft, which nobody keeps."""
     prefill_tokens: int = 0
     preemptions: int = 0
     engine_steps: int = 0

@@ -219,6 +219,8 @@ class Scheduler:
             if len(self.chunks) >= self._most_chunks:
                 return
             request = self.waiting.head()
+            if request.lineage:
+                self._show_decoded(request)
             hit = pool.lookup(request, (request.tokens - 1) // limits.block_size)
             computed = max(hit.blocks * limits.block_size, min(request.restored_tokens, request.tokens - 1))
             if not limits.enable_chunked_prefill and request.tokens - computed > budget:
@@ -236,6 +238,14 @@ class Scheduler:
             self._entries += 1
             request.entry = self._entries
             budget = self._continue_prefill(request, budget)
+
+    def _show_decoded(self, request: Request) -> None:
+        """What running requests have decoded can be hit by one that begins with it; others never look for it."""
+        for content, _ in request.lineage:
+            for parent in self.running.values():
+                if parent.content == content and parent.finish_at >= 0:
+                    tokens = parent.tokens + self.step - parent.joined_at
+                    self.pool.register(parent, tokens // self.limits.block_size)
 
     def _run_short_of_blocks(self, budget: int) -> int:
         """The running pass by priority when blocks are short: request by request, as a victim may have had its turn."""
@@ -312,7 +322,7 @@ class Scheduler:
         """The token that ends a prefill; whether it is the last."""
         self.decoded_tokens += 1
         request.tokens += 1
-        _credit(request, self.version, 1)
+        request.credit(self.version, 1)
         if request.tokens - request.context_tokens == 1:
             self.first_tokens.append(request)
             if self.length is not None:
@@ -358,12 +368,12 @@ class Scheduler:
         at, marks = request.joined_at, self._versions
         if marks[-1][0] <= at:
             if at < self.step:
-                _credit(request, self.version, self.step - at)
+                request.credit(self.version, self.step - at)
             return
-        mark = bisect_right(marks, at, key=_step_of) - 1
+        mark = bisect_right(marks, at, key=lambda mark: mark[0]) - 1
         while at < self.step:
             end = marks[mark + 1][0] if mark + 1 < len(marks) else self.step
-            _credit(request, marks[mark][1], end - at)
+            request.credit(marks[mark][1], end - at)
             at, mark = end, mark + 1
 
     # -- blocks ---------------------------------------------------------------------------------------
@@ -387,14 +397,3 @@ class Scheduler:
             left -= needs[first - steps]
             steps += 1
         return cycles * size + steps
-
-
-def _credit(request: Request, version: int, tokens: int) -> None:
-    segments = request.segments
-    if segments and segments[-1][0] == version:
-        tokens += segments.pop()[1]
-    segments.append((version, tokens))
-
-
-def _step_of(mark: tuple[int, int]) -> int:
-    return mark[0]

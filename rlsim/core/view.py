@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rlsim.core.commands import Fork
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
@@ -90,9 +91,12 @@ class Sample:
     __slots__ = (
         "aborting",
         "cap_tokens",
+        "checked",
         "destination",
         "doomed",
+        "fork",
         "group",
+        "inherited_tokens",
         "losses",
         "made_tokens",
         "member",
@@ -105,6 +109,7 @@ class Sample:
         "tool_tokens",
         "truncated",
         "turn",
+        "turn_starts",
     )
 
     def __init__(self, sample: int, group: Group, member: int) -> None:
@@ -127,11 +132,19 @@ class Sample:
         """Response tokens of the turn under way at which the policy ends it; 0 for none."""
         self.truncated = False
         """Whether the policy ended it before its own end."""
+        self.inherited_tokens = 0
+        """Response tokens of it that it did not make: its parent's, or those of a draft that were accepted."""
+        self.fork: Fork | None = None
+        """Where it began, if not at its prompt."""
+        self.checked = False
+        """Whether a draft of it has been checked."""
+        self.turn_starts: list[tuple[int, int]] = [(0, 0)]
+        """For each turn begun, the response and tool tokens before it."""
 
     @property
     def context_tokens(self) -> int:
         """Tokens the next generate call starts from."""
-        return self.group.prompt_tokens + self.response_tokens + self.tool_tokens
+        return self.group.prompt_tokens + self.inherited_tokens + self.response_tokens + self.tool_tokens
 
 
 class Group:
@@ -147,6 +160,7 @@ class Group:
         "prompt",
         "prompt_tokens",
         "recycle",
+        "replays",
         "request_class",
         "target",
         "version",
@@ -175,6 +189,8 @@ class Group:
         self.members: list[Sample] = []
         self.launched = self.ended = self.needed = 0
         """Members so far, given up or not; those that have ended (scored, if they are); how many make it complete."""
+        self.replays = 0
+        """How often it was put up for training again after the first time."""
 
     @property
     def rewards(self) -> list[float]:
@@ -244,6 +260,8 @@ class View:
     """Samples that were cut and wait to be resumed, oldest group first."""
     recycled: deque[tuple[int, int]] = field(default_factory=deque)
     """Prompts of dropped groups that wait to be drawn again: (draw, times given back), oldest first."""
+    kept: dict[int, Group] = field(default_factory=dict)
+    """Groups trained on that allocation may draw on again, and that are not up for training."""
     gate: str = ""
     """Why nothing more is admitted now; empty while the policy would admit more."""
     oracle_tokens: Callable[[Sample], int] | None = None

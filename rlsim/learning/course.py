@@ -21,6 +21,7 @@ from rlsim.core.luck import GroupDraws, independent
 from rlsim.core.streams import FloatArray
 from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
+from rlsim.learning.lineage import Ancestors, Unfolding
 from rlsim.learning.model import LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
 from rlsim.learning.prompts import Prompts
@@ -69,6 +70,7 @@ class Course:
         self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
         size = model.reference.group_size
         self._outcomes = GroupDraws(seed, "outcome", size, independent, np.asarray)
+        self._unfolding = Unfolding(seed, self._outcomes)
         self._noise = GroupDraws(seed, "reward noise", size, _normals, np.asarray)
         self._acceptance = GroupDraws(seed, "acceptance", size, independent, np.asarray)
         self._readings = Readings(model.signals, seed, size)
@@ -93,25 +95,27 @@ class Course:
         """Probability that a sample of the prompt succeeds under weights ``version``; IndexError before these are."""
         return self._place(prompt, version).success
 
-    def reward(self, prompt: int, attempt: int, member: int, version: int) -> float:
+    def reward(self, prompt: int, attempt: int, member: int, version: int, ancestors: Ancestors = ()) -> float:
         """What the sample earns; one that earns it at some success probability earns no less at a higher one."""
-        luck = self._outcomes.value(prompt, attempt, 0, member)
+        luck = self._unfolding.luck(prompt, attempt, member, ancestors)
         success, law = self._place(prompt, version).success, self._model.reward
         earned = 1.0 if luck < success else law.partial_credit * (1 - luck) / (1 - success)
         if law.noise:
             earned += law.noise * self._noise.value(prompt, attempt, 0, member)
         return earned
 
-    def length_factor(self, prompt: int, attempt: int, member: int, version: int) -> float:
+    def length_factor(self, prompt: int, attempt: int, member: int, version: int, ancestors: Ancestors = ()) -> float:
         """Factor on the sample's length; its mean over the untrained population is 1."""
         place = self._place(prompt, version)
-        succeeds = self._outcomes.value(prompt, attempt, 0, member) < place.success
+        succeeds = self._unfolding.luck(prompt, attempt, member, ancestors) < place.success
         return place.length_of_success if succeeds else place.length_of_failure
 
-    def signal(self, name: str, prompt: int, attempt: int, member: int, share: float, version: int) -> float:
+    def signal(
+        self, name: str, prompt: int, attempt: int, member: int, share: float, version: int, ancestors: Ancestors = ()
+    ) -> float:
         """A reading once ``share`` of the response, in (0, 1], is made; named as in ``rlsim.learning.signals``."""
         success = self._place(prompt, version).success
-        outcome = self._outcomes.value(prompt, attempt, 0, member) < success
+        outcome = self._unfolding.luck(prompt, attempt, member, ancestors) < success
         return self._readings.read(name, prompt, attempt, member, share, outcome, success)
 
     def soundness(self, prompt: int, attempt: int, member: int, version: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from rlsim.build import Plan, PoolPlan
 from rlsim.core.discipline import VLLM
 from rlsim.core.errors import ParameterError
 from rlsim.live.vllm_setup import Device
-from rlsim.policies.hooks import Watches
+from rlsim.policies.hooks import Branches, Reuses, Watches
 from rlsim.policies.protocols import FetchesKv
 from rlsim.scenario.pools import pool_key
 
@@ -47,11 +47,25 @@ def _policy_faults(plan: Plan) -> Iterator[ParameterError]:
         yield _moves_kv("ordering", policy.ordering)
     if policy.migration.transfers_kv:
         yield _moves_kv("migration", policy.migration)
+    yield from allocation_faults(plan)
+
+
+def allocation_faults(plan: Plan) -> Iterator[ParameterError]:
+    """What no real engine is asked for yet."""
+    policy = plan.policy(plan.shape)
+    if isinstance(policy.allocation, Reuses):
+        yield _allocates(policy.allocation, "checks old responses, and live engines tell no log-probabilities of them")
+    if isinstance(policy.allocation, Branches):
+        yield _allocates(policy.allocation, "forks calls under way, and live engines tell no marks of theirs")
 
 
 def _moves_kv(choice: str, part: object) -> ParameterError:
     allowed = "a part that moves no KV from one engine to another: live engines compute it again"
     return ParameterError(f"policy.parts.{choice}", type(part).__name__, allowed)
+
+
+def _allocates(part: object, why: str) -> ParameterError:
+    return ParameterError("policy.parts.allocation.use", type(part).__name__, f"another part: this one {why}")
 
 
 def _pool_faults(plan: Plan, pool: PoolPlan, backend: Backend, device: Device) -> Iterator[ParameterError]:

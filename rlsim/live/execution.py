@@ -271,8 +271,7 @@ class Execution:
         progress = self._calls.learn(command, self._clock.now)
         if progress is not None:
             self.log.progress.append(progress)
-        for sample in command.samples:
-            del self._calls.trajectories[sample]
+        for sample in self._calls.release(command):
             self._crew.forget(sample)
         if command.last:
             self._calls.updates.trained()
@@ -334,7 +333,7 @@ class Execution:
         """The engines' own counts; of one that keeps none, or was lost, what it delivered stands for it."""
         log, fleet = self.log, self._fleet
         log.windows = [row for record in records for row in record.windows]
-        log.undelivered_tokens = fleet.undelivered_tokens
+        log.undelivered_tokens, log.check_tokens = fleet.undelivered_tokens, self._calls.check_tokens
         for replica, record in enumerate(records):
             delivered = fleet.delivered_tokens[replica]
             sampled = delivered if record.sampled_tokens is None else record.sampled_tokens

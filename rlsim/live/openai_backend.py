@@ -9,7 +9,7 @@ from typing import Any
 from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import to_seconds
-from rlsim.live.capabilities import watched
+from rlsim.live.capabilities import allocation_faults, watched
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
 from rlsim.live.crews import crew_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
@@ -46,7 +46,7 @@ class OpenAi:
         if trained and (live.model is None or not any(Path(live.model).glob("*.safetensors"))):
             allowed = "the folder of the model that the servers serve, with its weights, or live.trainer: paced"
             return [ParameterError("live.model", live.model, allowed)]
-        if unable := [*trainer_refusals(plan), *watched(plan)]:
+        if unable := [*trainer_refusals(plan), *watched(plan), *allocation_faults(plan)]:
             return unable
         try:
             self._settings = settings_of(live)

@@ -56,7 +56,7 @@ class Running:
             now,
             max_tokens=request.max_tokens - made if request.max_tokens else 0,
         )
-        left.content = request.content
+        left.content, left.lineage = request.content, request.lineage
         left.marks = tuple(mark - made for mark in request.marks)
         context = [*call.context, *self.made.tokens] if call.context else ()
         return Call(call.sample, context, call.max_tokens - made, call.ignore_eos, call.priority, left)

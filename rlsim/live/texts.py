@@ -34,6 +34,14 @@ class Text:
         self.segments: Segments = ()
         self.reward: float | None = None
 
+    def take_over(self, parent: Text, context_tokens: int) -> None:
+        """Begin with the first tokens of another one, which is trained on them: here they count as given."""
+        self.context = parent.context[:context_tokens]
+        given = len(self.context) - self.prompt_tokens
+        self.made = [False] * given
+        self.log_probs = [0.0] * given if parent.log_probs else []
+        self.turn_from = len(self.context)
+
 
 class Texts:
     """Trajectories by sample, while they live."""
@@ -53,6 +61,8 @@ class Texts:
         if text is None:
             group = self._groups.setdefault((command.draw, command.recycle), len(self._groups))
             text = self._texts[command.sample] = Text(number, group, self._prompt(number))
+            if command.fork is not None:
+                text.take_over(self._texts[command.fork.parent], command.context_tokens)
         if not command.made_tokens:
             text.turn_from = len(text.context)
         if len(text.context) != command.context_tokens:

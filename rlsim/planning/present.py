@@ -163,7 +163,7 @@ def _wasted(arm: Arm) -> float:
         tokens
         for outcome in arm.outcomes
         for fate, tokens in outcome.metrics.ledger_tokens.items()
-        if fate in ("dropped_stale", "dropped_surplus", "filtered", "failed", "undelivered")
+        if fate in ("dropped_stale", "dropped_surplus", "filtered", "failed", "undelivered", "checks")
     )
     return dropped / max(1, sum(outcome.metrics.generated_tokens for outcome in arm.outcomes))
 

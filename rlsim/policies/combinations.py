@@ -35,7 +35,7 @@ from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.batching.oldest_step_first import Steps
 from rlsim.policies.dispatch.by_pool import Lengths
 from rlsim.policies.dispatch.prefill_decode import Legs
-from rlsim.policies.hooks import Extends, Rejects, Resizes, Watches
+from rlsim.policies.hooks import Branches, Extends, Regrows, Rejects, Replays, Resizes, Reuses, Watches
 from rlsim.policies.leftovers.fates import DropOld
 from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
 from rlsim.policies.leftovers.off_policy import OffPolicySteps
@@ -63,7 +63,7 @@ def check(policy: Policy, shape: Shape) -> None:
     _check_protocols(policy)
     rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
     rules += [_check_tests, _check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
-    rules += [_check_arrivals, _check_rejects, _check_roundwise]
+    rules += [_check_arrivals, _check_rejects, _check_roundwise, _check_replays, _check_inherited]
     if policy.placement.shared:
         rules = [_check_sleep, _check_nothing_left, *rules]
     for rule in rules:
@@ -272,6 +272,33 @@ def _check_arrivals(policy: Policy, shape: Shape) -> None:
         allowed = "keep-all or drop-old: requests arrive without end, and there are no rounds"
         raise ParameterError("leftovers.use", _name("leftovers", policy.leftovers), allowed)
     _check_starving(policy, shape)
+
+
+def _check_replays(policy: Policy, shape: Shape) -> None:
+    """What is trained on again is older than what leftovers keep, or than the steps that a batch is made of."""
+    if not isinstance(policy.allocation, Replays):
+        return
+    leftovers = policy.leftovers
+    ages = isinstance(leftovers, DropOld) and leftovers.max_age_versions is not None
+    strict = isinstance(leftovers, MaxOffPolicy) and leftovers.max_off_policy_strategy == "drop"
+    if ages or strict or isinstance(leftovers, OffPolicySteps):
+        allowed = "leftovers that drop nothing for its age: what this allocation replays would be dropped at once"
+        raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed)
+    if isinstance(policy.batching, Steps):
+        allowed = "complete-groups or exact-target: this allocation replays groups of steps long past"
+        raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
+
+
+def _check_inherited(policy: Policy, shape: Shape) -> None:
+    """Samples that begin with tokens of others: calls go where these were made, and groups have no fixed size."""
+    allocation = policy.allocation
+    begins_with_tokens = isinstance(allocation, Branches | Regrows | Reuses)
+    if begins_with_tokens and isinstance(policy.dispatch, Legs):
+        allowed = "another part: prefill legs are told by what a sample has made, and with this allocation some begin "
+        raise ParameterError("dispatch.use", "prefill-decode", allowed + "with tokens that others made")
+    if isinstance(allocation, Branches | Regrows | Replays) and isinstance(policy.admission, LaggedSeats):
+        allowed = "another part: it counts samples by the lag, and with this allocation groups have more or fewer"
+        raise ParameterError("admission.use", _name("admission", policy.admission), allowed)
 
 
 def _check_starving(policy: Policy, shape: Shape) -> None:

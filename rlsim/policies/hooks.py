@@ -139,3 +139,58 @@ class Watches(Protocol):
     def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """A watched sample came to a mark; what becomes of it and its group now."""
         ...
+
+
+@runtime_checkable
+class Branches(Protocol):
+    """Allocation whose samples fork (hook H3): further members begin with what one has, and do not make it again."""
+
+    def branch(self, view: View, sample: Sample, tokens: int, value: float | None) -> int:
+        """Further members that begin where the sample is now.
+
+        Asked at the marks of a watched call, with what was noticed, and when a tool has returned and a turn begins,
+        with ``tokens`` 0 and no value. ``tokens`` are those of the turn under way.
+        """
+        ...
+
+
+@runtime_checkable
+class Regrows(Protocol):
+    """Allocation whose groups grow from prefixes of members that have ended (hook H3)."""
+
+    def regrow(self, view: View, group: Group) -> Sequence[tuple[Sample, int, int]]:
+        """(member that has ended, turn at whose beginning new members begin, how many); nothing: it is complete.
+
+        Asked whenever all members have ended, before ``extend``. Turns are those of ``sample.turn_starts``.
+        """
+        ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """Allocation that draws on what was trained on before: ``view.kept``."""
+
+    def trained(self, view: View, group: Group) -> Sequence[int]:
+        """A group has been trained on, for the first time or again, and is kept; kept groups that may be forgotten."""
+        ...
+
+
+@runtime_checkable
+class Reuses(Remembers, Protocol):
+    """Allocation that lets a sample begin with an earlier one's response, as far as new weights accept it (H11)."""
+
+    def draft(self, view: View, sample: Sample) -> Sample | None:
+        """A member of a kept group of the same prompt; None: the sample is made from its prompt on.
+
+        Asked when the first call of a sample is about to be submitted.
+        """
+        ...
+
+
+@runtime_checkable
+class Replays(Remembers, Protocol):
+    """Allocation that has groups trained on again (hook H16), in the place of new prompts."""
+
+    def again(self, view: View) -> int | None:
+        """A group of ``view.kept``; None for a new prompt. Asked when a new group is about to be opened."""
+        ...

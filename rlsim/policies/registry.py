@@ -41,6 +41,7 @@ from rlsim.policies.allocation.dars import Dars
 from rlsim.policies.allocation.depo import Depo
 from rlsim.policies.allocation.difficulty_targeted import DifficultyTargeted
 from rlsim.policies.allocation.duet import DualBudget
+from rlsim.policies.allocation.echo import Echo
 from rlsim.policies.allocation.espo import RegretStopping
 from rlsim.policies.allocation.esr import EarlyStoppingRollout
 from rlsim.policies.allocation.gdro import GdroPrompt, GdroRollout
@@ -54,10 +55,14 @@ from rlsim.policies.allocation.pilot_commit import PilotCommit
 from rlsim.policies.allocation.precog import OutcomeStopping
 from rlsim.policies.allocation.prior_tested import PriorTested
 from rlsim.policies.allocation.prune_opd import PruneAtDrift
+from rlsim.policies.allocation.replay import Popo, Replay
 from rlsim.policies.allocation.sgpo import Sgpo
 from rlsim.policies.allocation.short_rounds import ShortRounds
 from rlsim.policies.allocation.shortopd import EffectiveLength
 from rlsim.policies.allocation.single import Single
+from rlsim.policies.allocation.spark import Spark
+from rlsim.policies.allocation.spec_rl import SpecRl
+from rlsim.policies.allocation.trace import Trace
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.allocation.vade import Vade
 from rlsim.policies.allocation.vigor import Vigor
@@ -217,6 +222,12 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "espo": RegretStopping,
         "precog": OutcomeStopping,
         "masa": MetaPredictions,
+        "spec-rl": SpecRl,
+        "replay": Replay,
+        "popo": Popo,
+        "trace": Trace,
+        "spark": Spark,
+        "echo": Echo,
     },
     "turns": {"alone": Alone, "lock-step": LockStep},
 }

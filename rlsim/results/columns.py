@@ -45,7 +45,7 @@ def sample_columns(log: RunLog, history: History) -> Columns:
 
     columns: Columns = {name: column(name) for name in ("sample", "group", "draw", "member", "prompt_tokens")}
     columns["response_tokens"] = np.array([final[life.sample].tokens for life in lives], np.int64)
-    columns |= {name: column(name) for name in ("tool_tokens", "turns", "calls")}
+    columns |= {name: column(name) for name in ("inherited_tokens", "tool_tokens", "turns", "calls")}
     columns["submitted_seconds"] = seconds(column("submitted"))
     columns["first_token_seconds"] = seconds(column("first_token"))
     columns["finished_seconds"] = seconds(column("finished"))
@@ -55,13 +55,13 @@ def sample_columns(log: RunLog, history: History) -> Columns:
     columns["finish_reason"] = np.array([life.finish_reason for life in lives], object)
     columns |= {name: column(name) for name in ("version_first", "version_last")}
     columns["version_trained"] = version
-    return columns | _lags(columns, column("version_tokens"), column("ended_tokens"))
+    return columns | _lags(columns, column("version_tokens"), column("ended_tokens") + column("reused_tokens"))
 
 
 def _training_of(sample: NDArray[np.int64], trained: NDArray[np.bool_], history: History) -> NDArray[np.int64]:
-    """Step, tick and version of the training of each sample, shape (3, samples); -1 where it was not trained on."""
+    """Step, tick and version of the first training of each sample, shape (3, samples); -1 where there was none."""
     found = np.full((3, len(sample)), -1, np.int64)
-    for training in history.trainings:
+    for training in reversed(history.trainings):
         rows = np.searchsorted(sample, np.array(training.samples, np.int64))
         found[:, rows] = np.array([[training.step], [training.now], [training.version]])
     found[:, ~trained] = -1
@@ -94,13 +94,12 @@ def update_columns(log: RunLog, plan: Plan, history: History, samples: Columns) 
     ends = np.array([row.end for row in log.iterations], np.int64)
     begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
     durations = _phase_ticks(log, count, ends)
-    taken = samples["trained_step"]
-    tokens = samples["prompt_tokens"] + samples["response_tokens"] + samples["tool_tokens"]
-    booked, parts = taken >= 0, _parts(history, count)
+    tokens = np.stack([samples[f"{part}_tokens"] for part in ("prompt", "inherited", "response", "tool")]).sum(axis=0)
+    uses, parts = trained_uses(history, samples, count), _parts(history, count)
     columns: Columns = {"step": np.arange(count)}
     columns |= _train_times(log, count)
-    columns["samples"] = np.bincount(taken[booked], minlength=count)[:count]
-    columns["tokens"] = np.bincount(taken[booked], tokens[booked], count)[:count].astype(np.int64)
+    columns["samples"] = np.bincount(uses["step"], minlength=count)
+    columns["tokens"] = np.bincount(uses["step"], tokens[uses["row"]], count).astype(np.int64)
     columns |= {f"{name}_seconds": seconds(ticks) for name, ticks in durations.items()}
     columns["wait_seconds"] = seconds(ends - begins - sum(durations.values()))
     columns["version"] = _versions(history, count)
@@ -110,6 +109,19 @@ def update_columns(log: RunLog, plan: Plan, history: History, samples: Columns) 
     columns["intra_batch_lag_max"] = (np.where(own > 0, own, shared) - 1).astype(np.float64)
     columns["intra_batch_lag_mean"] = columns["intra_batch_lag_max"] / 2
     return columns
+
+
+def trained_uses(history: History, samples: Columns, count: int) -> Columns:
+    """One row for every time that a sample was trained on in the first ``count`` steps, with its row and its lags."""
+    done = [training for training in history.trainings if training.step < count]
+    numbers = np.array([sample for training in done for sample in training.samples], np.int64)
+    each = [len(training.samples) for training in done]
+    row = np.searchsorted(samples["sample"], numbers)
+    version = np.repeat(np.array([training.version for training in done], np.int64), each)
+    later = version - samples["version_trained"][row]
+    step = np.repeat(np.array([training.step for training in done], np.int64), each)
+    lags = {name: samples[name][row] + later for name in ("start_lag", "end_lag", "token_weighted_lag")}
+    return {"step": step, "row": row, **lags, "span": samples["span"][row]}
 
 
 def _updates(plan: Plan) -> int:

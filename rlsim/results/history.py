@@ -29,9 +29,11 @@ class Life:
         "finished",
         "first_token",
         "group",
+        "inherited_tokens",
         "member",
         "prompt_tokens",
         "replica",
+        "reused_tokens",
         "reward",
         "sample",
         "segments",
@@ -45,7 +47,11 @@ class Life:
 
     def __init__(self, command: Submit, group: int, now: Ticks) -> None:
         self.sample, self.group, self.draw, self.member = command.sample, group, command.draw, command.member
-        self.prompt_tokens = command.context_tokens
+        fork = command.fork
+        self.inherited_tokens = 0 if fork is None else fork.inherited_tokens
+        """Response tokens that it began with: its parent's, or accepted ones of a draft."""
+        self.prompt_tokens = command.context_tokens - self.inherited_tokens
+        """With the tool outputs that a parent had read."""
         self.submitted = now
         self.first_token = self.finished = self.tool_since = NEVER
         self.finish_reason = ""
@@ -53,8 +59,8 @@ class Life:
         self.calls = self.turns = self.segments = 0
         self.ended_tokens = 0
         """Response tokens of calls that have ended."""
-        self.version_tokens = 0
-        """Sum over those tokens of the version that made them."""
+        self.version_tokens = self.reused_tokens = 0
+        """Sum over those tokens, and those of a draft, of the version that made or accepted them; the draft's."""
         self.context_tokens = 0
         """Of the last call, without what it makes."""
         self.replica = -1
@@ -64,7 +70,7 @@ class Life:
     @property
     def tool_tokens(self) -> int:
         """Tokens that tools appended and a later call read."""
-        return max(0, self.context_tokens - self.prompt_tokens - self.ended_tokens)
+        return max(0, self.context_tokens - self.prompt_tokens - self.inherited_tokens - self.ended_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,12 @@ class _Reader:
         life = self.history.lives[event.sample]
         self._first_token(event)
         self._call_ended(now, life, event.replica, event.segments)
+        for version, tokens in event.reused:
+            life.version_first = life.version_last = version
+            life.version_tokens += version * tokens
+            life.inherited_tokens += tokens
+            life.reused_tokens += tokens
+            life.context_tokens += tokens
         if event.reason == "tool":
             life.tool_since = now
         else:

@@ -31,6 +31,7 @@ FATES = (
     "in_flight",
     "buffered",
     "undelivered",
+    "checks",
 )
 TAIL_BEGINS = 0.9
 """Share of a step's samples after whose end the rest is the tail."""
@@ -89,6 +90,10 @@ class Metrics:
     ledger_tokens: dict[str, int]
     """The same tokens by what became of them."""
     ledger_closes: bool
+    inherited_tokens: int
+    """Response tokens that samples began with and nobody made again: a parent's, or accepted ones of a draft."""
+    replayed_share: float
+    """Of the samples trained on, those trained on before."""
     price_usd_per_gpu_hour: float
     price_source: str
     gpu_hours_per_step: float
@@ -146,6 +151,8 @@ def metrics_of(read: Digest) -> Metrics:
         generated_tokens=log.generated_tokens,
         ledger_tokens=(ledger := ledger_tokens(log)),
         ledger_closes=sum(ledger.values()) == log.generated_tokens,
+        inherited_tokens=int(read.samples["inherited_tokens"].sum()),
+        replayed_share=_replayed_share(read, window),
         **_cost(read, window),
         price_source=price(plan)[1],
         controller_decisions=len(log.decisions),
@@ -193,6 +200,7 @@ def ledger_tokens(log: RunLog) -> dict[str, int]:
     for row in log.final:
         tokens[row.fate] = tokens.get(row.fate, 0) + row.tokens
     tokens["undelivered"] += log.undelivered_tokens
+    tokens["checks"] = log.check_tokens
     return tokens
 
 
@@ -236,16 +244,24 @@ def _tail_share(samples: Columns, window: Measured) -> float:
     bounds = np.searchsorted(samples["trained_step"][order], np.arange(window.first, window.last + 1))
     shares = []
     for low, high in pairwise(bounds.tolist()):
+        if low == high:  # All that it trained on was trained on before.
+            continue
         ends = np.sort(samples["finished_seconds"][order[low:high]])
         first = samples["submitted_seconds"][order[low:high]].min()
         body = ends[int(np.ceil(TAIL_BEGINS * len(ends))) - 1]
         shares.append(float((ends[-1] - body) / (ends[-1] - first)))
-    return float(np.mean(shares))
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def _replayed_share(read: Digest, window: Measured) -> float:
+    steps = read.uses["step"]
+    rows = read.uses["row"][(steps >= window.first) & (steps < window.last)]
+    return float((read.samples["trained_step"][rows] < steps[(steps >= window.first) & (steps < window.last)]).mean())
 
 
 def _lengths(samples: Columns, window: Measured) -> dict[str, Any]:
     chosen = _of_window(samples, window)
-    tokens = samples["response_tokens"][chosen]
+    tokens = (samples["response_tokens"] + samples["inherited_tokens"])[chosen]
     return {
         "response_tokens_mean": float(tokens.mean()),
         "response_tokens_p50": float(np.quantile(tokens, 0.5)),
@@ -256,10 +272,10 @@ def _lengths(samples: Columns, window: Measured) -> dict[str, Any]:
 
 
 def _staleness(read: Digest, window: Measured) -> dict[str, Any]:
-    chosen = _of_window(read.samples, window)
+    chosen = (read.uses["step"] >= window.first) & (read.uses["step"] < window.last)
     values: dict[str, float] = {}
     for name in ("start_lag", "end_lag", "span", "token_weighted_lag"):
-        lags = read.samples[name][chosen]
+        lags = read.uses[name][chosen]
         values[f"{name}_mean"], values[f"{name}_max"] = float(lags.mean()), float(lags.max())
     rows = slice(window.first, window.last)
     values["intra_batch_lag_mean"] = float(read.updates["intra_batch_lag_mean"][rows].mean())

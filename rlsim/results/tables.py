@@ -10,7 +10,15 @@ import numpy as np
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.results.activity import Activity, activity
-from rlsim.results.columns import Columns, integers, sample_columns, seconds, segment_columns, update_columns
+from rlsim.results.columns import (
+    Columns,
+    integers,
+    sample_columns,
+    seconds,
+    segment_columns,
+    trained_uses,
+    update_columns,
+)
 from rlsim.results.history import History, read_history
 from rlsim.world.making import Run
 
@@ -28,6 +36,8 @@ class Digest:
     history: History
     samples: Columns
     updates: Columns
+    uses: Columns
+    """Every time that a sample was trained on."""
     activity: Activity
 
 
@@ -36,10 +46,9 @@ def digest(run: Run) -> Digest:
     history = read_history(run.log)
     samples = sample_columns(run.log, history)
     updates = update_columns(run.log, run.plan, history, samples)
-    replicas = run.plan.shape.replicas
-    return Digest(
-        run, history, samples, updates, activity(run.log, run.plan.colocated, replicas, history, run.plan.lent)
-    )
+    uses = trained_uses(history, samples, len(run.log.iterations))
+    done = activity(run.log, run.plan.colocated, run.plan.shape.replicas, history, run.plan.lent)
+    return Digest(run, history, samples, updates, uses, done)
 
 
 def tables(run: Run) -> dict[str, pd.DataFrame]:

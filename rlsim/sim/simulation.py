@@ -205,8 +205,7 @@ class Simulation:
         ess, progress = self._calls.ess(command.samples), self._calls.learn(command, self._clock.now)
         if progress is not None:
             self.log.progress.append(progress)
-        for sample in command.samples:
-            del self._calls.trajectories[sample]
+        self._calls.release(command)
         if command.last:
             self._calls.updates.trained()
         self._deliver(Trained(command.step, ess))
@@ -255,6 +254,7 @@ class Simulation:
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
         log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
+        log.check_tokens = self._calls.check_tokens
         log.preemptions = sum(rank.preemptions for rank in ranks)
         log.engine_steps = sum(replica.total_steps for replica in self._world.replicas)
 

@@ -187,6 +187,20 @@ class Workload:
             tokens *= self.drift.factor(version)
         return round(min(self.response_cap_tokens(prompt), max(1.0, tokens)))
 
+    def continued_tokens(self, sample: tuple[int, int, int], turn: int, version: int, factor: float, made: int) -> int:
+        """Tokens of a turn that has ``made`` tokens already and goes on: its law, given that it is longer.
+
+        Of (prompt, attempt, member); otherwise as ``response_tokens``, which its quantile is common with.
+        """
+        prompt, attempt, member = sample
+        kind = self.class_of(prompt)
+        scale = factor * (1.0 if self.drift is None else self.drift.factor(version))
+        law, quantiles = self.response_laws[kind], self._luck.responses[kind].quantiles
+        own = quantiles(prompt, attempt, turn, member + 1)[member]
+        shorter = law.cdf(np.array([made / scale]))
+        tokens = scale * float(law.uncapped(shorter + (1 - shorter) * own)[0])
+        return round(min(self.response_cap_tokens(prompt), max(made + 1.0, tokens)))
+
     def reward_latency_seconds(self, prompt: int, attempt: int, member: int) -> float:
         """Time to score the sample; 0 without a law."""
         rewards = self._luck.rewards

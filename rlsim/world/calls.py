@@ -6,59 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from rlsim.core.commands import Submit, Sync, Train
+from rlsim.core.commands import Fork, Submit, Sync, Train
 from rlsim.core.engine import Request
 from rlsim.core.events import Cut, Finished, Noticed, Segments
 from rlsim.core.log import ProgressRow
 from rlsim.core.ticks import Ticks
 from rlsim.learning.course import TrainedSample
+from rlsim.world.trajectory import Draft, Trajectory, forked, shared_context
 from rlsim.world.updates import Updates
 from rlsim.world.world import Lesson, World
-
-
-class Trajectory:
-    """One sample as the world knows it."""
-
-    __slots__ = (
-        "allowed_tokens",
-        "attempt",
-        "complete",
-        "given_tokens",
-        "kv_age",
-        "length_tokens",
-        "made_tokens",
-        "member",
-        "prompt",
-        "replica",
-        "response_tokens",
-        "reward",
-        "signal",
-        "token_steps",
-        "turn",
-        "turns",
-        "version",
-    )
-
-    def __init__(self, prompt: int, attempt: int, member: int, turns: int) -> None:
-        self.prompt, self.attempt, self.member, self.turns = prompt, attempt, member, turns
-        self.turn = self.kv_age = 0
-        self.replica = -1
-        """Where the last call that ended was."""
-        self.length_tokens = 0
-        """Of the turn under way, once its first token exists; 0 before."""
-        self.made_tokens = self.allowed_tokens = 0
-        """Of that turn, before the call under way; and what that call may make, 0 for no limit."""
-        self.token_steps = 0
-        """Sum over the tokens made so far of the optimizer steps behind the weights that made them."""
-        self.given_tokens = self.response_tokens = 0
-        """Tokens not made by the model, and tokens made by it, as of the last call that ended."""
-        self.version = 0
-        """Of the weights that made the first token: they decide how it comes out."""
-        self.complete = False
-        """Whether it came to its own end."""
-        self.reward = 0.0
-        self.signal = ""
-        """Watched in the call under way."""
 
 
 class Calls:
@@ -74,6 +30,8 @@ class Calls:
         self._cap_tokens = world.workload.response_length.cap_tokens
         self._kv_age = 0
         self.updates = Updates()
+        self.check_tokens = 0
+        """Made by checks of drafts, and nobody's."""
         self.trajectories: dict[int, Trajectory] = {}
 
     def drop_kv(self) -> None:
@@ -83,6 +41,8 @@ class Calls:
     def request(self, command: Submit, now: Ticks) -> Request:
         """The engine's request for a submitted call."""
         trajectory = self._trajectory(command)
+        if command.draft >= 0:
+            return self._check(command, trajectory, now)
         trajectory.turn = command.turn
         trajectory.made_tokens, trajectory.allowed_tokens = command.made_tokens, command.max_tokens
         if not command.made_tokens:
@@ -100,6 +60,7 @@ class Calls:
             now,
             max_tokens=self._most(command),
         )
+        request.lineage = trajectory.lineage
         if command.watch is not None:
             trajectory.signal = command.watch.signal
             request.marks = tuple(mark - command.made_tokens for mark in command.watch.marks)
@@ -107,6 +68,17 @@ class Calls:
             self._carry_kv(request, trajectory)
         if command.kv_from_pool and trajectory.kv_age == self._kv_age:
             request.restored_tokens = command.context_tokens - 1
+        return request
+
+    def _check(self, command: Submit, trajectory: Trajectory, now: Ticks) -> Request:
+        """A prefill over prompt and draft; the token that ends it belongs to nobody."""
+        old = self.trajectories[command.draft]
+        room = self._world.max_model_len - 1 - command.context_tokens
+        draft = trajectory.draft = Draft(old, min(old.turn_lengths[0] if old.turn_lengths else 0, room))
+        tokens = self._world.workload.prompt_tokens(trajectory.prompt)
+        context = command.context_tokens + draft.tokens
+        request = Request(command.sample, trajectory.prompt, tokens, context, 1, command.priority, now, max_tokens=1)
+        request.content = ("draft", command.sample)
         return request
 
     def _most(self, command: Submit) -> int:
@@ -117,17 +89,18 @@ class Calls:
     def _carry_kv(self, request: Request, trajectory: Trajectory) -> None:
         """What the engine still has of the earlier turns."""
         if self._world.kv_while_waiting == "drop":
-            request.content = ("turn", request.sample, trajectory.turn)
+            request.content, request.lineage = ("turn", request.sample, trajectory.turn), ()
         elif self._world.kv_while_waiting == "offload" and trajectory.kv_age == self._kv_age:
             request.restored_tokens = request.context_tokens - 1
 
     def length(self, request: Request, version: int) -> int:
         """The target of a call whose first token is made now by weights of ``version``."""
         trajectory = self.trajectories[request.sample]
-        if trajectory.length_tokens:
+        if trajectory.length_tokens or trajectory.draft is not None:
             return request.target_tokens
         trajectory.length_tokens = self._turn_tokens(trajectory, version)
-        return self._target(trajectory.length_tokens, trajectory.allowed_tokens, request.context_tokens)
+        left = trajectory.length_tokens - trajectory.made_tokens
+        return self._target(left, trajectory.allowed_tokens, request.context_tokens)
 
     def stopped(self, request: Request) -> None:
         """The model itself ended the response of a call, whatever length the workload had for it."""
@@ -137,6 +110,8 @@ class Calls:
     def ended(self, request: Request, replica: int) -> Finished:
         """What the policy is told of a call that ended by itself."""
         trajectory = self.trajectories[request.sample]
+        if trajectory.draft is not None:
+            return self._checked(request, trajectory, replica)
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
         self._made_by(trajectory, tuple(request.segments))
@@ -151,7 +126,24 @@ class Calls:
         elif trajectory.length_tokens >= self._world.workload.response_cap_tokens(trajectory.prompt):
             reason = "length"
         trajectory.complete = reason in ("stop", "length")
+        if reason != "chunk":
+            trajectory.turn_lengths.append(trajectory.made_tokens + made)
         return Finished(request.sample, replica, made, tuple(request.segments), reason, request.first_token)
+
+    def _checked(self, request: Request, trajectory: Trajectory, replica: int) -> Finished:
+        """Keep what the weights that checked a draft accept of it."""
+        draft, lesson, version = trajectory.draft, self._world.lesson, request.segments[0][0]
+        assert draft is not None
+        trajectory.draft, self.check_tokens = None, self.check_tokens + 1
+        share = 1.0 if lesson is None else lesson.course.accepted_share(*trajectory.place, draft.of.version, version)
+        kept = draft.accept(trajectory, share, version, request.content, request.prompt_tokens)
+        reused = ((version, kept),) if kept else ()
+        self._made_by(trajectory, reused)
+        reason: Literal["stop", "tool", "checked"] = "checked"
+        if trajectory.turn_lengths:
+            trajectory.complete = trajectory.turns == 1
+            reason = "stop" if trajectory.complete else "tool"
+        return Finished(request.sample, replica, 0, (), reason, request.first_token, reused)
 
     def notice(self, request: Request, made_tokens: int) -> Noticed:
         """What a watched call shows once it has made so many tokens."""
@@ -160,9 +152,9 @@ class Calls:
         tokens = request.context_tokens + made_tokens - turn_from
         value, lesson = 0.0, self._world.lesson
         if lesson is not None:
-            place = trajectory.prompt, trajectory.attempt, trajectory.member
             share = min(1.0, tokens / trajectory.length_tokens)
-            value = lesson.course.signal(trajectory.signal, *place, share, trajectory.version)
+            seen = lesson.course.signal
+            value = seen(trajectory.signal, *trajectory.place, share, trajectory.version, trajectory.ancestors)
         return Noticed(request.sample, tokens, value)
 
     def reward(self, sample: int) -> float | None:
@@ -171,8 +163,8 @@ class Calls:
             return None
         trajectory = self.trajectories[sample]
         if trajectory.complete:
-            place = trajectory.prompt, trajectory.attempt, trajectory.member
-            trajectory.reward = self._world.lesson.course.reward(*place, trajectory.version)
+            course, version = self._world.lesson.course, trajectory.version
+            trajectory.reward = course.reward(*trajectory.place, version, trajectory.ancestors)
         return trajectory.reward
 
     def cut(self, made: Cut) -> None:
@@ -180,6 +172,7 @@ class Calls:
         trajectory = self.trajectories[made.sample]
         trajectory.response_tokens += made.tokens
         self._made_by(trajectory, made.segments)
+        trajectory.draft = None
         trajectory.kv_age, trajectory.replica = self._kv_age, made.replica
 
     def _made_by(self, trajectory: Trajectory, segments: Segments) -> None:
@@ -195,7 +188,7 @@ class Calls:
 
     def _lag_steps(self, trajectory: Trajectory) -> float:
         """Optimizer steps between the making of a sample, token by token, and now."""
-        return self.updates.steps - trajectory.token_steps / max(1, trajectory.response_tokens)
+        return self.updates.steps - trajectory.token_steps / max(1, trajectory.trained_tokens)
 
     def learn(self, command: Train, now: Ticks) -> ProgressRow | None:
         """What training on some samples does to the model, once the step is complete; None before, or without one."""
@@ -219,10 +212,17 @@ class Calls:
             told.gain,
         )
 
+    def release(self, command: Train) -> Sequence[int]:
+        """Forget what has been trained on, unless it may be asked for again; those samples."""
+        gone = command.releases if command.keeps else command.samples
+        for sample in gone:
+            del self.trajectories[sample]
+        return gone
+
     def _as_trained(self, found: Trajectory, lesson: Lesson) -> TrainedSample:
         group = self._groups.setdefault((found.prompt, found.attempt), len(self._groups))
         lag = self._lag_steps(found) * lesson.updates_per_step * lesson.epochs
-        trained = TrainedSample(found.prompt, group, found.reward, lag, found.response_tokens)
+        trained = TrainedSample(found.prompt, group, found.reward, lag, found.trained_tokens)
         if not lesson.course.distils:
             return trained
         drift, repeats = lesson.course.soundness(found.prompt, found.attempt, found.member, found.version)
@@ -257,18 +257,36 @@ class Calls:
             prompt, attempt = workload.prompt_at(command.draw)
             attempt += command.recycle
             turns = workload.turn_count(prompt, attempt, command.member) if workload.turns else 1
-            found = self.trajectories[command.sample] = Trajectory(prompt, attempt, command.member, turns)
+            found = self.trajectories[command.sample] = (
+                Trajectory(prompt, attempt, command.member, turns)
+                if command.fork is None
+                else self._fork(command, command.fork, turns)
+            )
         found.given_tokens = command.context_tokens - found.response_tokens
         return found
 
+    def _fork(self, command: Submit, fork: Fork, turns: int) -> Trajectory:
+        parent = self.trajectories[fork.parent]
+        child = forked(parent, fork, command.member, turns)
+        if self._world.kv_while_waiting != "drop" or not fork.turn:
+            child.lineage = shared_context(parent, ("sample", fork.parent), command.context_tokens)
+        return child
+
     def _turn_tokens(self, trajectory: Trajectory, version: int) -> int:
-        place = trajectory.prompt, trajectory.attempt, trajectory.member
-        lesson, factor = self._world.lesson, 1.0
+        """Length of the turn under way; what it begins with is a part of it."""
+        place, lesson, factor = trajectory.place, self._world.lesson, 1.0
+        first = trajectory.turn == trajectory.first_turn
         if lesson is not None:
-            if not trajectory.turn:
+            if first and not trajectory.accepted_share:
                 trajectory.version = version
-            factor = lesson.course.length_factor(*place, trajectory.version)
-        return self._world.workload.response_tokens(*place, trajectory.turn, version, factor)
+            factor = lesson.course.length_factor(*place, trajectory.version, trajectory.ancestors)
+        workload, turn = self._world.workload, trajectory.turn
+        if first and trajectory.begins_amid:
+            return workload.continued_tokens(place, turn, version, factor, trajectory.begins_amid)
+        tokens = workload.response_tokens(*place, turn, version, factor)
+        if turn or not trajectory.accepted_share:
+            return tokens
+        return trajectory.inherited_tokens + max(1, round((1 - trajectory.accepted_share) * tokens))
 
     def _target(self, tokens: int, allowed_tokens: int, context_tokens: int) -> int:
         if allowed_tokens:

@@ -142,6 +142,7 @@ class Course:
     """Tokens of the turn under way that earlier calls made."""
     target: int = 0
     call: Request | None = field(default=None, repr=False)
+    lineage: tuple[tuple[tuple[object, ...], int], ...] = ()
 
 
 class Life:
@@ -224,6 +225,8 @@ class Life:
         if course.replica < 0 or not cluster.sticky:
             course.replica = self._route()
         course.target = course.target or turn.target_tokens
+        if sample % 5 == 4 and not course.lineage:
+            self._begin_like(course, sample - 1, turn.target_tokens)
         course.call = request = Request(
             sample,
             course.plan.prompt,
@@ -239,10 +242,21 @@ class Life:
             request.content = ("turn", sample, course.turn)
         if sample % 3 == 0:
             request.marks = MARKS
+        if sample % 5 == 4:
+            request.lineage = course.lineage
         course.state = "calling"
         self.busy[course.replica] += 1
         self.calls.append((sample, request))
         self.fleet.submit(course.replica, request)
+
+    def _begin_like(self, course: Course, sample: int, target_tokens: int) -> None:
+        """Take over the context of another sample with the same prompt, where it has one and there is room for it."""
+        other, plan = self.courses[sample], course.plan
+        alike = (other.plan.prompt, other.plan.prompt_tokens) == (plan.prompt, plan.prompt_tokens)
+        fits = other.tokens + target_tokens <= self.cluster.limits.max_model_len
+        if alike and fits and not course.made and other.tokens > course.tokens:
+            course.tokens = other.tokens
+            course.lineage = ((("sample", sample), other.tokens),)
 
     def _route(self) -> int:
         self.routed += 1

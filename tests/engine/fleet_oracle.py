@@ -24,7 +24,8 @@ class VersionedScheduler(DisciplinedScheduler):
 
     def _content(self, request: Request, index: int) -> Content:
         content = super()._content(request, index)
-        return content if content[0] == "prompt" else (*request.content, index)  # type: ignore[return-value]
+        own = content == ("sample", request.sample, index)
+        return (*request.content, index) if own else content  # type: ignore[return-value]
 
     def _is_finished(self, request: Request) -> bool:
         if self.length is not None and request.tokens == request.context_tokens + 1:

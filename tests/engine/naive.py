@@ -211,6 +211,9 @@ class NaiveScheduler:
     def _content(self, request: Request, index: int) -> Content:
         if (index + 1) * self.limits.block_size <= request.prompt_tokens:
             return ("prompt", request.prompt, index)
+        for content, tokens in request.lineage:
+            if (index + 1) * self.limits.block_size <= tokens:
+                return (*content, index)
         return ("sample", request.sample, index)
 
     def _cached_prefix(self, request: Request) -> list[Block]:

@@ -25,6 +25,13 @@ from rlsim.sim.run import simulate
 from rlsim.world.making import Run, make_controller, make_world
 
 DRIFT = {"workload__drift": {"growth_per_version": 0.05, "max_factor": 2.0}}
+BEGINNINGS: list[dict[str, Any]] = [
+    *({"use": use} for use in ("spec-rl", "replay", "popo")),
+    {"use": "trace", "roots": 3, "width": 1},
+    {"use": "spark", "marks": (2, 12)},
+    {"use": "echo", "roots": 1, "marks": (2, 5, 9), "low": 0.5},
+]
+"""Allocation whose samples begin with tokens of others, or are trained on twice."""
 EVERY = pytest.mark.parametrize("preset", POLICIES)
 
 
@@ -69,6 +76,22 @@ def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[s
     assert live.decisions == simulated.decisions
     assert live.final == simulated.final
     assert live.progress == simulated.progress
+
+
+@pytest.mark.parametrize("preset", ["sync-colocated", "areal", "pipelinerl", "slime-april"])
+@pytest.mark.parametrize("part", BEGINNINGS, ids=lambda part: str(part["use"]))
+def test_forks_drafts_and_replays_are_those_of_the_simulation(preset: str, part: dict[str, Any]) -> None:
+    policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": part}}
+    changes = {"learning": {}, "workload__group_size": 4, "workload__dataset_prompts": 4, "run__steps": 6}
+    worlds: list[dict[str, Any]] = [{"rollout__enable_prefix_caching": True}]
+    if preset != "areal":  # Calls that it cuts end in another order among those that end in one step.
+        worlds.append(AGENTS)
+    for world in worlds:
+        made = plan(scenario(policy, **changes, **world))
+        simulated, live = simulate(made).log, lived(made)
+        assert live.decisions == simulated.decisions
+        assert live.final == simulated.final
+        assert (live.progress, live.check_tokens) == (simulated.progress, simulated.check_tokens)
 
 
 @EVERY

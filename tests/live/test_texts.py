@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlsim.core.commands import Submit
+from rlsim.core.commands import Fork, Submit
 from rlsim.core.errors import RlsimError
 from rlsim.live.protocols import Made
 from rlsim.live.texts import Texts
@@ -57,3 +57,24 @@ def test_members_of_a_group_share_it_and_a_recycled_prompt_is_another() -> None:
     for sample, recycle in ((0, 0), (1, 0), (2, 1)):
         texts.context(Submit(sample, 0, 7, recycle, sample, 0, 0, 3), 5)
     assert texts[0].group == texts[1].group != texts[2].group
+
+
+def forked(sample: int, context_tokens: int) -> Submit:
+    return Submit(sample, 0, 2, 0, 2, 1, 0, context_tokens, fork=Fork(4, 1, 0, 3))
+
+
+def test_a_fork_begins_with_its_parents_tokens_and_trains_on_its_own_alone() -> None:
+    texts = two_turns()
+    assert texts.context(forked(6, 8), 5) == (9, 8, 7, 1, 2, 3, 50, 51)
+    texts.add(6, made(70, 71, version=1))
+    assert texts.turn(6) == [70, 71]
+    told = texts.experience(6, 1.0)
+    assert list(told.response) == [1, 2, 3, 50, 51, 70, 71]
+    assert list(told.made_by_model) == [False] * 5 + [True] * 2
+    assert list(told.log_probs) == [0.0] * 5 + [-0.5] * 2
+    assert texts[6].group == texts[4].group
+
+
+def test_a_fork_beyond_what_its_parent_has_ends_the_run() -> None:
+    with pytest.raises(RlsimError, match="counts 20 tokens of context, the run has 9"):
+        two_turns().context(forked(6, 20), 5)

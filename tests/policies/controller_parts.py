@@ -94,6 +94,8 @@ STRATEGIES: list[dict[str, Any]] = [
     {"use": "gdro-rollout", "levels": 2, "price_step": 0.5},
     {"use": "group-schedule", "first_samples": 1, "stage_steps": 1},
     {"use": "depo", "least_useful": 0.5, "candidates": 2},
+    *({"use": name} for name in ("popo", "trace")),
+    {"use": "replay", "max_uses": 3},
 ]
 """Allocation by what groups earn."""
 WATCHING: list[dict[str, Any]] = [

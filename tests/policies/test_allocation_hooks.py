@@ -27,7 +27,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "verl-fully-async-stale": {"trigger_parameter_sync_step": 1},
     "prime-rl": {},
 }
-STRATEGIES = [name for name in CHOICES["allocation"] if name not in ("single", "dapo-rounds")]
+TWICE = ("replay", "popo")
+"""These train on samples more than once."""
+STRATEGIES = [name for name in CHOICES["allocation"] if name not in ("single", "dapo-rounds", *TWICE)]
 LEARNING = {"learning": {"population": {"mean_success": 0.5}}, "workload__group_size": 4}
 
 
