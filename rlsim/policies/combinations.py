@@ -331,6 +331,9 @@ def _runs_ahead(policy: Policy, shape: Shape) -> bool:
             return groups > shape.prompts_per_step
         case BatchesAhead(num_warmup_batches=ahead) | Running(ahead=ahead):
             return ahead > 0
+        case Rounds(gen_batch_size=groups):
+            judged = isinstance(policy.allocation, RoundwiseSampling)
+            return not judged and (shape.prompts_per_step % (groups or 1) > 0 or isinstance(policy.allocation, Rejects))
         case Ratio(async_generation_ratio=ratio):
             return ratio > 0 or _adds_prompts(policy)
     return isinstance(policy.admission, TargetReservation | EmptyReplicas | _ALWAYS_FULL)
