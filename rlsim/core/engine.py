@@ -44,6 +44,7 @@ class Request:
         "finish_at",
         "first_token",
         "joined_at",
+        "lost_tokens",
         "marks",
         "max_tokens",
         "preemptions",
@@ -91,4 +92,5 @@ class Request:
         self.segments: list[tuple[int, int]] = []
         """(weights version, tokens) of each maximal run under one version."""
         self.first_token: Ticks = -1
-        self.preemptions = 0
+        self.preemptions = self.lost_tokens = 0
+        """Times sent back to the queue; tokens sampled by a step during which it was aborted."""

@@ -16,10 +16,10 @@ not known here. Left out: speculative decoding, multimodal inputs, LoRA, KV conn
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlsim.core.admission import AdmissionTest
+from rlsim.core.authorship import Authorship
 from rlsim.core.chunks import Chunk, PacedChunks
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.kvcache import BlockPool, PrefixCache
@@ -51,9 +51,9 @@ class Scheduler:
         self.first_tokens: list[Request] = []
         """Requests that got their first token in the last ``advance``."""
         self.marks = Marks()
-        self.version = 0
-        self.decoded_tokens = self.prefill_tokens = self.preemptions = 0
-        self._versions: list[tuple[int, int]] = [(0, 0)]
+        self.authors = Authorship()
+        self.decoded_tokens = self.prefill_tokens = self.preemptions = self.lost_tokens = 0
+        """Of those decoded, sampled in steps during which their requests were aborted."""
         self._partial: Request | None = None
         self._stalled: list[Request] = []
         self._granted: set[int] = set()
@@ -86,10 +86,7 @@ class Scheduler:
 
     def set_version(self, version: int) -> None:
         """Tokens from the next step on are made by these weights."""
-        self.version = version
-        if self._versions[-1][0] == self.step:
-            self._versions.pop()
-        self._versions.append((self.step, version))
+        self.authors.change(self.step, version)
 
     def has_requests(self) -> bool:
         """Whether anything waits or runs."""
@@ -118,6 +115,11 @@ class Scheduler:
             idle.add(self._partial.sample)
         return {sample: chunked.get(sample, 1) for sample in self.running if sample not in idle}
 
+    def in_step(self, sample: int) -> bool:
+        """Whether a request has a part in the step just decided."""
+        request = self.running.get(sample)
+        return request is not None and (request.finish_at >= 0 or any(other is request for other, _ in self.chunks))
+
     # -- one decision ---------------------------------------------------------------------------------
 
     def schedule(self) -> int:
@@ -142,14 +144,17 @@ class Scheduler:
             self._admit(budget)
         return self._steps()
 
-    def advance(self, steps: int) -> list[Request]:
-        """Run ``steps`` of the steps just decided; the requests that finished, in the engine's order."""
+    def advance(self, steps: int, aborted: Sequence[int] = ()) -> list[Request]:
+        """Run ``steps`` of the steps just decided, the last without what it makes for those ``aborted``; who finished."""
         if steps > 1:
             self.pool.take(self._blocks_for(self.step + 1, steps - 1))
-        self.kv_tokens += steps * self.decodes
-        self.decoded_tokens += steps * self.decodes
-        self.step += steps
         self.first_tokens.clear()
+        if aborted:
+            self._decode(steps - 1)
+            steps = 1
+            for sample in aborted:
+                self._drop(sample)
+        self._decode(steps)
         self._granted.clear()
         finished = self._finish_decodes()
         if self.marks:
@@ -164,6 +169,24 @@ class Scheduler:
         if finished and self._test is not None:
             self._test.learn(finished)
         return finished
+
+    def _decode(self, steps: int) -> None:
+        self.kv_tokens += steps * self.decodes
+        self.decoded_tokens += steps * self.decodes
+        self.step += steps
+
+    def _drop(self, sample: int) -> None:
+        """Abort a request of the step under way: what the step makes for it is lost."""
+        request = self.running[sample]
+        if chunk := sum(tokens for other, tokens in self.chunks if other is request):
+            self.chunks = [pair for pair in self.chunks if pair[0] is not request]
+            self.prefill_tokens += chunk
+            request.computed += chunk
+        self._granted.add(sample)
+        request.lost_tokens = int(not chunk or request.computed == request.tokens)
+        self.decoded_tokens += request.lost_tokens
+        self.lost_tokens += request.lost_tokens
+        self._remove(request)
 
     def _steps(self) -> int:
         if self.chunks:
@@ -312,11 +335,11 @@ class Scheduler:
         """The token that ends a prefill; whether it is the last."""
         self.decoded_tokens += 1
         request.tokens += 1
-        _credit(request, self.version, 1)
+        self.authors.credit(request, 1)
         if request.tokens - request.context_tokens == 1:
             self.first_tokens.append(request)
             if self.length is not None:
-                request.target_tokens = self.length(request, self.version)
+                request.target_tokens = self.length(request, self.authors.version)
         self.marks.token_of_prefill(request)
         self._begin_decoding(request)
         if request.finish_at > self.step:
@@ -336,7 +359,7 @@ class Scheduler:
             self.marks.expect(request, self.step)
 
     def _stop_decoding(self, request: Request) -> None:
-        self._credit_decodes(request)
+        self.authors.credit_steps(request, request.joined_at, self.step)
         request.tokens += self.step - request.joined_at
         request.computed = request.tokens - 1
         request.finish_at = -1
@@ -352,19 +375,6 @@ class Scheduler:
                 self._remove(request)
                 finished.append(request)
         return finished
-
-    def _credit_decodes(self, request: Request) -> None:
-        """Book the tokens decoded since ``joined_at`` under the versions that made them."""
-        at, marks = request.joined_at, self._versions
-        if marks[-1][0] <= at:
-            if at < self.step:
-                _credit(request, self.version, self.step - at)
-            return
-        mark = bisect_right(marks, at, key=_step_of) - 1
-        while at < self.step:
-            end = marks[mark + 1][0] if mark + 1 < len(marks) else self.step
-            _credit(request, marks[mark][1], end - at)
-            at, mark = end, mark + 1
 
     # -- blocks ---------------------------------------------------------------------------------------
 
@@ -387,14 +397,3 @@ class Scheduler:
             left -= needs[first - steps]
             steps += 1
         return cycles * size + steps
-
-
-def _credit(request: Request, version: int, tokens: int) -> None:
-    segments = request.segments
-    if segments and segments[-1][0] == version:
-        tokens += segments.pop()[1]
-    segments.append((version, tokens))
-
-
-def _step_of(mark: tuple[int, int]) -> int:
-    return mark[0]

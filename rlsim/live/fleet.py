@@ -46,8 +46,8 @@ class Fleet:
         """What each replica serves, by its own answer."""
         self.gone: set[int] = set()
         """Replicas that were lost."""
-        self.delivered_tokens, self.undelivered_tokens = [0] * len(engines), 0
-        """Of calls that have ended: what was delivered, by replica, and what engines say they sampled beside it."""
+        self.delivered_tokens, self.undelivered_tokens = [0] * len(engines), [0] * len(engines)
+        """Of calls that have ended, by replica: what was delivered, and what engines say they sampled beside it."""
         self._running: dict[int, Running] = {}
         self._on: list[dict[int, Running]] = [{} for _ in engines]
         self._offered: list[tuple[Weights, Ticks] | None] = [None] * len(engines)
@@ -101,7 +101,7 @@ class Fleet:
             self._caller.refused(fault)
         del self._running[call.sample], self._on[replica][call.sample]
         self.delivered_tokens[replica] += running.made_tokens
-        self.undelivered_tokens += running.made.undelivered_tokens
+        self.undelivered_tokens[replica] += running.made.undelivered_tokens
         if running.lost:
             self._mourn(replica, [running])
         elif running.made.reason != "abort":

@@ -57,7 +57,7 @@ class Fleet:
             self._cut(replica)
 
     def abort(self, by_replica: dict[int, list[int]], then: Callable[[list[Cut]], None]) -> None:
-        """End calls at the next boundary of their replicas; ``then`` gets what they had made."""
+        """End calls at the next boundary of their replicas; ``then`` gets what they had made by the steps before."""
         cuts: list[Cut] = []
         self._unreported.append(cuts)
         waiting = set(by_replica)
@@ -69,7 +69,8 @@ class Fleet:
                 self._unreported = [other for other in self._unreported if other is not cuts]
                 then(sorted(cuts, key=lambda made: made.sample))
 
-        for index in list(by_replica):
+        for index, samples in list(by_replica.items()):
+            self.replicas[index].leave(samples if self._timers[index] is not None else ())
             self._when_quiet(self.replicas[index], partial(cut, index))
 
     def pause(self, then: Then) -> None:

@@ -254,6 +254,7 @@ class Simulation:
         log.final = final_rows(self._controller, made, self._calls.trajectories)
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
+        log.undelivered_tokens = sum(rank.lost_tokens for rank in ranks)
         log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
         log.preemptions = sum(rank.preemptions for rank in ranks)
         log.engine_steps = sum(replica.total_steps for replica in self._world.replicas)

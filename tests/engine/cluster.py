@@ -349,14 +349,15 @@ def _facts(call: Request) -> tuple[object, ...]:
     return call.first_token, call.tokens, tuple(call.segments), call.preemptions
 
 
-def _counters(replica: Replica | OracleReplica) -> tuple[int, int, int]:
+def _counters(replica: Replica | OracleReplica) -> tuple[int, int, int, int]:
     if isinstance(replica, OracleReplica):
-        return replica.total_steps, replica.decoded_tokens, replica.prefill_tokens
+        return replica.total_steps, replica.decoded_tokens, replica.prefill_tokens, replica.lost_tokens
     ranks = replica.ranks
     return (
         replica.total_steps,
         sum(rank.decoded_tokens for rank in ranks),
         sum(rank.prefill_tokens for rank in ranks),
+        sum(rank.lost_tokens for rank in ranks),
     )
 
 
