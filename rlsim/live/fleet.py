@@ -10,7 +10,7 @@ from rlsim.core.commands import UpdateMode
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, TellsSteps, Weights
+from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, TakesCallsPaused, TellsSteps, Weights
 from rlsim.live.running import Running
 
 LAST_TOKENS_SECONDS = 5.0
@@ -223,15 +223,22 @@ class Fleet:
         self.versions[replica] = await self.engines[replica].load(weights, reset)
 
     async def _cut_all(self, replica: int) -> None:
-        """Cut the calls of a replica: those that have made tokens first, so that they go on first."""
+        """Cut the calls of a replica; until they go on, those that come wait behind them."""
         self._cut[replica] = True
         await self.engines[replica].abort(list(self._on[replica]))
 
     async def _go_on(self, replica: int) -> None:
-        await self.engines[replica].resume()
+        """Cut calls first, then those that came meanwhile; together, where the engine takes them before it runs."""
+        engine, were_cut = self.engines[replica], self._cut[replica]
+        if not (were_cut and isinstance(engine, TakesCallsPaused)):
+            await engine.resume()
         self._cut[replica] = False
         for running in self._on[replica].values():
             _release(running)
+        if were_cut and isinstance(engine, TakesCallsPaused):
+            await asyncio.sleep(0)  # the tasks of the calls go on, and ask the engine
+            await engine.holds(list(self._on[replica]))
+            await engine.resume()
 
     # -- roles and the end ----------------------------------------------------------------------------
 
