@@ -86,6 +86,10 @@ class Replica:
         for rank in self.ranks:
             rank.length = length
 
+    def set_law(self, law: StepTime) -> None:
+        """Other times for the steps of later windows; a discipline goes on by those it was made with."""
+        self.law = law
+
     @property
     def law_ticks(self) -> Ticks:
         """What the law says of the first step of the window that has just begun."""

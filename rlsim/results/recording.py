@@ -107,7 +107,7 @@ class _Reader:
         self._begun: dict[int, tuple[int, Ticks, CallKey]] = {}
         self._ends = _window_ends(log.windows)
         self._services = _services(log.services)
-        self._phases = _phases(log)
+        self._phases = phases_of(log)
         self._synced = deque(_publication_ends(log))
         self._switched = deque(_trainer_spans(log.spans, ("switch",)))
         self._trained: deque[Ticks] = deque()
@@ -250,7 +250,7 @@ def _publication_ends(log: RunLog) -> Iterator[Ticks]:
         yield max(within) if within and command.mode != "pull" else span.end
 
 
-def _phases(log: RunLog) -> Iterator[list[SpanRow]]:
+def phases_of(log: RunLog) -> Iterator[list[SpanRow]]:
     """Spans of each training command: those from its decision to the next one's."""
     asked = [now for now, _, commands in log.decisions for command in commands if type(command) is Train]
     spans = sorted(

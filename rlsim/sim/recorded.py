@@ -127,6 +127,10 @@ class Recorded:
         self.missing += found is None
         return modelled if found is None else found
 
+    def contended(self, phase: Ticks) -> Ticks:
+        """As recorded: what engines cost it is in it."""
+        return phase
+
     def lead(self, command: Sync) -> Ticks:
         """That of the next one."""
         return next(self._leads, 0)

@@ -77,6 +77,9 @@ class OracleReplica(NaiveReplica):
         for rank in self.ranks:
             rank.scheduler.length = length
 
+    def set_law(self, law: StepTime) -> None:
+        self.law = law
+
     def set_version(self, version: int) -> None:
         self.version = version
         for rank in self.ranks:
