@@ -30,18 +30,18 @@ from rlsim.cli import main
 main()
 """
 COMMANDS = {
-    "run scenarios/live/small.yaml --live vllm": "live",
+    "run scenarios/live/small.yaml --arm sync --live vllm": "live",
     "run scenarios/live/paced.yaml --arm sync --live vllm-paced": "live",
-    "run scenarios/live/servers.yaml --live openai": "servers",
-    "run scenarios/live/small.yaml --live vllm --cluster ray": "cluster",
+    "run scenarios/live/servers.yaml --arm sync --live openai": "servers",
+    "run scenarios/live/small.yaml --arm sync --live vllm --cluster ray": "cluster",
     "run scenarios/live/paced.yaml --arm sync --live vllm-paced --cluster ray": "cluster",
     "parity scenarios/live/two-cores.yaml --live vllm --arm sync": "live",
     "parity scenarios/live/paced.yaml --live vllm-paced --arm sync": "live",
-    "parity scenarios/live/servers.yaml --live openai": "servers",
+    "parity scenarios/live/servers.yaml --arm sync --live openai": "servers",
     "servers http://127.0.0.1:9/v1": "servers",
     "calibrate vllm": "live",
     "calibrate torch": "calibrate",
-    "calibrate transport": "calibrate",
+    "calibrate transport --path broadcast": "calibrate",
 }
 
 

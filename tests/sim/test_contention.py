@@ -29,11 +29,9 @@ def trainings(log: RunLog) -> list[tuple[Ticks, Ticks]]:
     """Begin and end of every training."""
     asked = [now for now, _, commands in log.decisions for command in commands if type(command) is Train]
     phases = [row for row in log.spans if row.who == -1 and row.what != "sync"]
-    ends = [
-        max(row.end for row in phases if begin <= row.start < end)
-        for begin, end in zip(asked, [*asked[1:], log.end + 1], strict=True)
-    ]
-    return list(zip(asked, ends, strict=True))
+    begun = zip(asked, [*asked[1:], log.end + 1], strict=True)
+    spans = [(begin, [row.end for row in phases if begin <= row.start < end]) for begin, end in begun]
+    return [(begin, max(ends)) for begin, ends in spans if ends]
 
 
 def test_steps_that_begin_in_a_training_take_so_many_times_as_long() -> None:
@@ -52,20 +50,18 @@ def test_the_step_under_way_when_a_training_begins_keeps_its_length() -> None:
     begun = [row for row in log.windows for begin, _ in trainings(log) if row.start <= begin < row.end]
     assert begun
     assert {row.end - row.start for row in begun} <= {STEP * steps for steps in range(1, 400)}
-    assert all(row.end - begin <= STEP for row in begun for begin, _ in trainings(log) if row.start <= begin < row.end)
+    assert all(row.end - begin <= STEP for row in begun for begin, _ in trainings(log) if row.start < begin < row.end)
 
 
 def test_phases_that_begin_beside_an_engine_step_take_so_many_times_as_long() -> None:
-    changes = {**BESIDE, PHASES_FACTOR: 1.25}
-    log, training = ran(changes), planned(changes).training
-    given = to_ticks(dict(training.phases([(40, 50)] * 8))["overhead"])
-    busy = [(row.start, row.end) for row in log.windows]
-    seen = set()
-    for row in log.spans:
-        if row.what == "overhead":
-            beside = any(start <= row.start < end for start, end in busy)
-            seen.add(beside)
-            assert row.end - row.start == (round(given * 1.25) if beside else given)
+    given, seen = to_ticks(BESIDE["trainer.fixed_seconds_per_step"]), set()
+    for mfu in (0.01, 0.0003):  # with the slower trainer the engines have run dry when its last phase begins
+        log = ran({**BESIDE, PHASES_FACTOR: 1.25, "trainer.mfu": mfu})
+        for row in log.spans:
+            if row.what == "overhead":
+                beside = any(window.start <= row.start < window.end for window in log.windows)
+                seen.add(beside)
+                assert row.end - row.start == (given * 5 // 4 if beside else given)
     assert seen == {True, False}
 
 
