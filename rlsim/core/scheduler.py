@@ -145,7 +145,7 @@ class Scheduler:
         return self._steps()
 
     def advance(self, steps: int, aborted: Sequence[int] = ()) -> list[Request]:
-        """Run ``steps`` of the steps just decided, the last without what it makes for those ``aborted``; who finished."""
+        """Run ``steps`` of the steps decided, the ``aborted`` without what the last makes for them; who finished."""
         if steps > 1:
             self.pool.take(self._blocks_for(self.step + 1, steps - 1))
         self.first_tokens.clear()

@@ -181,10 +181,7 @@ class VllmEngine:
     # -- calls ----------------------------------------------------------------------------------------
 
     async def generate(self, call: Call, made: Made) -> None:
-        """Run a call to its end; if the engine is lost, ``made`` has what had arrived.
-
-        Segments are then of the version confirmed when tokens came; tokens that did not arrive are not known.
-        """
+        """Run a call to its end; if the engine is lost, ``made`` has what had arrived, by versions confirmed."""
         name = self._name(call.sample)
         self._names[call.sample] = name
         self._arriving.add(call.sample)
