@@ -47,7 +47,7 @@ def test_steps_that_begin_in_a_training_take_so_many_times_as_long() -> None:
 
 def test_the_step_under_way_when_a_training_begins_keeps_its_length() -> None:
     log = ran({**BESIDE, STEPS_FACTOR: 1.5})
-    begun = [row for row in log.windows for begin, _ in trainings(log) if row.start <= begin < row.end]
+    begun = [row for row in log.windows for begin, _ in trainings(log) if row.start < begin < row.end]
     assert begun
     assert {row.end - row.start for row in begun} <= {STEP * steps for steps in range(1, 400)}
     assert all(row.end - begin <= STEP for row in begun for begin, _ in trainings(log) if row.start < begin < row.end)
