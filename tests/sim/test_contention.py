@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_runs import STEP, ledger_is_closed, planned, ran
+from small_runs import STEP, STEP_SECONDS, ledger_is_closed, planned, ran
 
 from rlsim.core.commands import Train
 from rlsim.core.errors import ParameterError
@@ -45,12 +45,16 @@ def test_steps_that_begin_in_a_training_take_so_many_times_as_long() -> None:
     assert lengths == {"in": {STEP * 3 // 2}, "out": {STEP}}
 
 
-def test_the_step_under_way_when_a_training_begins_keeps_its_length() -> None:
-    log = ran({**BESIDE, STEPS_FACTOR: 1.5})
-    begun = [row for row in log.windows for begin, _ in trainings(log) if row.start < begin < row.end]
+def test_the_step_under_way_when_a_training_begins_keeps_its_length_and_is_the_last_of_its_window() -> None:
+    scored_late = {"workload.reward": {"latency_seconds": STEP_SECONDS / 3}}  # so batches are complete within a step
+    log = ran({**BESIDE, **scored_late, "policy.preset": "pipelinerl", "trainer.mfu": 0.4, STEPS_FACTOR: 1.5})
+    alone = [row for row in log.windows if not any(begin <= row.start <= end for begin, end in trainings(log))]
+    begun = [(row, begin) for row in alone for begin, _ in trainings(log) if begin < row.end]
+    begun = [(row, begin) for row, begin in begun if row.start < begin]
     assert begun
-    assert {row.end - row.start for row in begun} <= {STEP * steps for steps in range(1, 400)}
-    assert all(row.end - begin <= STEP for row in begun for begin, _ in trainings(log) if row.start < begin < row.end)
+    for row, begin in begun:
+        assert row.end - row.start == STEP * row.steps
+        assert row.end - begin <= STEP
 
 
 def test_phases_that_begin_beside_an_engine_step_take_so_many_times_as_long() -> None:
