@@ -13,5 +13,5 @@ def require(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        allowed = f"an environment with it: pip install 'rlsim[{extra}]' ({error})"
+        allowed = f"an environment with it: pip install 'rlsim[{extra}]', see README, section Live ({error})"
         raise ParameterError(module, "not installed", allowed) from error

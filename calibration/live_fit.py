@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibration.contended import contended, covered
 from calibration.live_trainer_fit import fit_trainer_phases
-from calibration.robust_line import robust
 from rlsim.core.commands import Sync
 from rlsim.core.errors import ParameterError
-from rlsim.core.log import WindowRow
+from rlsim.core.log import RunLog, WindowRow
 from rlsim.core.steptime import attention_pairs
 from rlsim.core.ticks import to_seconds, to_ticks
-from rlsim.results.recording import TRAINER, recording_of
+from rlsim.results.recording import BETWEEN, TRAINER, recording_of
 from rlsim.world.making import Run
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class StepFit:
     """Coefficients of an engine step, seconds."""
 
     coefficients: dict[str, float]
+    factor: float
+    """Of steps while the trainer computes."""
     scale: float
     """By which they were stretched to the sum of the steps."""
     median_error: float
@@ -63,12 +65,17 @@ def fit_live(runs: Sequence[Run]) -> LiveFit:
     scenario = runs[0].plan.scenario
     if scenario.rollout.pools:
         raise ParameterError("rollout.pools", len(scenario.rollout.pools), "none, or --no-calibrate")
-    steps = fit_steps([row for run in runs for row in run.log.windows])
-    trainer, trained = fit_trainer_phases(runs)
+    windows = [row for run in runs for row in run.log.windows]
+    steps = fit_steps(windows, [share for run in runs for share in training_shares(run.log)])
+    trainer, training_factor, trained = fit_trainer_phases(runs)
     published, switched = _publications(runs), _switches(runs)
     given = {f"{name}_seconds": value for name, value in steps.coefficients.items()}
     clean = {"source": "coefficients", "profile": None, "scale": 1.0, "offset_seconds": 0.0}
     overrides: dict[str, Any] = {"rollout": {"step_time": clean | given}, "trainer": trainer}
+    overrides["contention"] = {
+        "step_factor_while_training": steps.factor,
+        "training_factor_while_generating": training_factor,
+    }
     if published is not None:
         overrides["sync"] = {"link_bytes_per_second": FAST_LINK, "base_seconds": published, "per_tensor_seconds": 0.0}
     if switched:
@@ -80,7 +87,8 @@ def _step_line(fit: StepFit, runs: int) -> str:
     values = ", ".join(f"{name} {value:.3g} s" for name, value in fit.coefficients.items())
     return (
         f"calibrated on {runs} live runs that are not scored: engine step {values} (median error "
-        f"{fit.median_error:.1%} on the {fit.points} windows fitted; stretched by {fit.scale:.3f} to their sum)"
+        f"{fit.median_error:.1%} on the {fit.points} windows fitted; stretched by {fit.scale:.3f} to their sum), "
+        f"times {fit.factor:.3f} while the trainer computes"
     )
 
 
@@ -92,24 +100,40 @@ def _other_lines(published: float | None, switched: dict[str, float]) -> list[st
 # -- engine steps ---------------------------------------------------------------------------------------
 
 
-def fit_steps(windows: Sequence[WindowRow]) -> StepFit:
-    """The affine law of :meth:`rlsim.costs.steplaw.StepLaw.affine`; ``ParameterError`` with too few points."""
-    rows = [row for row in windows if row.steps and row.end > row.start]
+def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> StepFit:
+    """The affine law of :meth:`rlsim.costs.steplaw.StepLaw.affine`; ``ParameterError`` with too few points.
+
+    ``beside`` is of each window the share of its time in which the trainer computed; without it, none is.
+    """
+    kept = [(row, share) for row, share in zip(windows, beside or [0.0] * len(windows), strict=True) if _counts(row)]
+    rows = [row for row, _ in kept]
     if len(rows) < LEAST_POINTS:
         allowed = f"engines that tell their steps, at least {LEAST_POINTS} windows of them, or --no-calibrate"
         raise ParameterError("windows", len(rows), allowed)
     seconds = _seconds_per_step(rows)
     design, steps = np.array([_regressors(row) for row in rows]), np.array([row.steps for row in rows], float)
-    solution = robust(design, seconds, steps)
-    predicted = design @ solution
+    shares = np.array([share for _, share in kept])
+    solution, factor = contended(design, seconds, steps, shares)
+    predicted = design @ solution * (1 + (factor - 1) * shares)
     scale = float((seconds * steps).sum() / (predicted * steps).sum())
     solution[0] = max(solution[0], 1e-9)
     return StepFit(
         {name: float(f"{value * scale:.6g}") for name, value in zip(UNKNOWNS, solution, strict=True)},
+        factor,
         scale,
         float(np.median(np.abs(predicted / seconds - 1))),
         len(rows),
     )
+
+
+def training_shares(log: RunLog) -> list[float]:
+    """Of every window, the share of its time in which the trainer computed."""
+    phases = [(row.start, row.end) for row in log.spans if row.who == TRAINER and row.what not in BETWEEN]
+    return covered([(row.start, row.end) for row in log.windows], phases)
+
+
+def _counts(row: WindowRow) -> bool:
+    return bool(row.steps) and row.end > row.start
 
 
 def _regressors(row: WindowRow) -> list[float]:

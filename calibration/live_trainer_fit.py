@@ -12,24 +12,32 @@ from typing import Any
 
 import numpy as np
 
+from calibration.contended import contended, covered
 from calibration.robust_line import robust
 from rlsim.core.commands import Train
+from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.training import TrainingCost
 from rlsim.results.history import read_history
-from rlsim.results.recording import recording_of
+from rlsim.results.recording import Interval, phases_of, recording_of
 from rlsim.world.making import Run
 from rlsim.world.phases import Phases
 
 FORWARD = ("old_log_prob", "reference", "values")
 Timed = dict[str, float]
+LEAST_TRAININGS = 2.0
+"""Beside running engines, and alone, for a factor to be told."""
 
 
-def fit_trainer_phases(runs: Sequence[Run]) -> tuple[dict[str, Any], str]:
-    """Keys of the trainer section, and a line that says them; without trainings, nothing."""
+def fit_trainer_phases(runs: Sequence[Run]) -> tuple[dict[str, Any], float, str]:
+    """Keys of the trainer section, the factor while engines run, and a line that says both; without trainings, none."""
     rows = [row for run in runs for row in _trainings(run)]
     if not rows:
-        return {}, "calibrated: no training in the runs, the trainer is as in the scenario"
+        return {}, 1.0, "calibrated: no training in the runs, the trainer is as in the scenario"
+    factor = _factor(rows)
+    for row in rows:
+        slowed = 1 + (factor - 1) * row["beside"]
+        row.update({name: row[name] / slowed for name in ("update", "forward", "overhead")})
     updates = [(row["pass"], row["updates"], row["update"] - row["traffic"]) for row in rows if row["update"] > 0]
     forwards = [(row["forward_pass"], row["micro_batches"], row["forward"]) for row in rows if row["forward_pass"] > 0]
     mfu, update_seconds = _line(updates)
@@ -46,7 +54,16 @@ def fit_trainer_phases(runs: Sequence[Run]) -> tuple[dict[str, Any], str]:
         "fixed_seconds_per_step": overhead,
     }
     said = ", ".join(f"{key} {value:.3g}" for key, value in keys.items() if isinstance(value, float))
-    return keys, f"calibrated: trainer {said} (on {len(rows)} training commands)"
+    beside = f"times {factor:.3f} while engines run"
+    return keys, factor, f"calibrated: trainer {said}, {beside} (on {len(rows)} training commands)"
+
+
+def _factor(rows: Sequence[Timed]) -> float:
+    """Of the passes of all trainings while engines run."""
+    design = np.array([(row["pass"] + row["traffic"], row["forward_pass"], row["micro_batches"]) for row in rows])
+    seconds = np.array([row["update"] + row["forward"] for row in rows])
+    shares = np.array([row["beside"] for row in rows])
+    return contended(design, np.maximum(seconds, 1e-12), np.ones(len(rows)), shares, LEAST_TRAININGS)[1]
 
 
 def _trainings(run: Run) -> Iterator[Timed]:
@@ -65,7 +82,7 @@ def _trainings(run: Run) -> Iterator[Timed]:
     )
     models = [Phases(variant) for variant in _variants(bare)]
     commands = [command for decision in run.log.decisions for command in decision.commands if type(command) is Train]
-    for command, phases in zip(commands, recording.trainings, strict=False):
+    for command, phases, beside in zip(commands, recording.trainings, _engine_shares(run.log), strict=False):
         samples = [
             (lives[sample].prompt_tokens + lives[sample].tool_tokens, lives[sample].ended_tokens)
             for sample in command.samples
@@ -85,7 +102,25 @@ def _trainings(run: Run) -> Iterator[Timed]:
             "forward": measured["forward"],
             "overhead": measured["overhead"] + unmodelled,
             "last": float(command.last),
+            "beside": beside,
         }
+
+
+def _engine_shares(log: RunLog) -> list[float]:
+    """Of every training, the share of its time in which an engine ran."""
+    windows = [row for row in log.windows if row.steps]
+    spans = [(phases[0].start, phases[-1].end) if phases else (0, 0) for phases in phases_of(log)]
+    return covered(spans, _union([(row.start, row.end) for row in windows]))
+
+
+def _union(intervals: Sequence[Interval]) -> list[Interval]:
+    joined: list[Interval] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _variants(bare: TrainingCost) -> tuple[TrainingCost, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration import hardware
+from calibration.extras import require
 from calibration.linear_law import LinearFit, added, contention, fitted, halves, noise_floor
 from calibration.passes import Budget, Journal, timed_passes
 from calibration.profile_file import Subject, journal_file, kept_beside, merged
@@ -95,6 +96,8 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
     for path in request.paths:
         if path not in PATHS:
             raise unknown("path", path, PATHS)
+    if "broadcast" in request.paths:
+        require("torch", "calibrate")
     device = hardware.chosen_device(request.device) if request.device != "cpu" else "cpu"
     subject = Subject("", hardware.device_label(device), "transport", "")
     found = kept_beside(request.out, subject)

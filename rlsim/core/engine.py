@@ -45,6 +45,7 @@ class Request:
         "first_token",
         "joined_at",
         "lineage",
+        "lost_tokens",
         "marks",
         "max_tokens",
         "preemptions",
@@ -94,10 +95,5 @@ class Request:
         self.segments: list[tuple[int, int]] = []
         """(weights version, tokens) of each maximal run under one version."""
         self.first_token: Ticks = -1
-        self.preemptions = 0
-
-    def credit(self, version: int, tokens: int) -> None:
-        """Book tokens under the weights that made them."""
-        if self.segments and self.segments[-1][0] == version:
-            tokens += self.segments.pop()[1]
-        self.segments.append((version, tokens))
+        self.preemptions = self.lost_tokens = 0
+        """Times sent back to the queue; tokens sampled by a step during which it was aborted."""

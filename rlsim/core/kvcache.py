@@ -11,7 +11,7 @@ Invariant: ``free`` + blocks held by running requests = all blocks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlsim.core.engine import Request
@@ -76,6 +76,9 @@ class BlockPool:
 
     def register(self, request: Request, full_blocks: int) -> None:
         """Nothing to remember."""
+
+    def show_decoded(self, request: Request, running: Iterable[Request], step: int) -> None:
+        """Nothing can be found."""
 
     def release(self, request: Request, blocks: int, full_blocks: int) -> None:
         """Take back all blocks of a request."""
@@ -144,6 +147,14 @@ class PrefixCache:
                 self._contents.setdefault(content, []).append(run)
                 at = end
         request.cached_blocks = max(request.cached_blocks, full_blocks)
+
+    def show_decoded(self, request: Request, running: Iterable[Request], step: int) -> None:
+        """What running requests have decoded can be hit by one that begins with it; others never look for it."""
+        for content, _ in request.lineage:
+            for parent in running:
+                if parent.content == content and parent.finish_at >= 0:
+                    tokens = parent.tokens + step - parent.joined_at
+                    self.register(parent, tokens // self._block_size)
 
     def release(self, request: Request, blocks: int, full_blocks: int) -> None:
         """Take back all blocks; full ones stay findable until they are handed out again."""

@@ -46,6 +46,9 @@ class Replica:
         self._start = self._one = self._slope = 0
         self._active: list[Scheduler] = []
         self._rank_of: dict[int, Scheduler] = {}
+        self._leaving: list[int] = []
+        self._left: dict[int, Request] = {}
+        """Aborted by the last step, until they are asked for."""
 
     # -- requests -------------------------------------------------------------------------------------
 
@@ -56,19 +59,36 @@ class Replica:
         return rank.add(request) and self.steps > 1
 
     def abort(self, samples: Iterable[int]) -> list[Request]:
-        """Abort requests between windows; those that were still here, with their tokens so far."""
+        """Abort requests between windows; those that were still here, with their tokens so far.
+
+        Those that were told to leave during the last step (:meth:`leave`) have left, without what it made.
+        """
         aborted = []
         for sample in samples:
+            if sample in self._left:
+                aborted.append(self._left.pop(sample))
+                continue
             rank = self._rank_of.pop(sample, None)
             request = rank.abort(sample) if rank is not None else None
             if request is not None:
                 aborted.append(request)
         return aborted
 
+    def leave(self, samples: Iterable[int]) -> None:
+        """Requests that are aborted while a step is under way: its end takes them out, and loses what it made for them.
+
+        So does vLLM (``EngineCore._process_aborts_queue`` comes before ``update_from_output``).
+        """
+        self._leaving += samples
+
     def set_length(self, length: Callable[[Request, int], int]) -> None:
         """Ask ``length`` for the target of a request when its first token is made."""
         for rank in self.ranks:
             rank.length = length
+
+    def set_law(self, law: StepTime) -> None:
+        """Other times for the steps of later windows; a discipline goes on by those it was made with."""
+        self.law = law
 
     @property
     def law_ticks(self) -> Ticks:
@@ -123,7 +143,7 @@ class Replica:
         finished: list[Request] = []
         self.marked.clear()
         for rank in self._active:
-            finished += rank.advance(self.steps)
+            finished += rank.advance(self.steps, self._leave(rank) if self._leaving else ())
             for request in rank.first_tokens:
                 request.first_token = now
             self.marked += [mark for mark in rank.marks.passed if mark[0].finish_at >= 0]
@@ -132,13 +152,22 @@ class Replica:
         self.total_steps += self.steps
         self.windows += 1
         self.steps = 0
+        self._leaving.clear()
         return finished
+
+    def _leave(self, rank: Scheduler) -> list[int]:
+        here = {sample: rank.running[sample] for sample in self._leaving if rank.in_step(sample)}
+        self._left |= here
+        for sample in here:
+            del self._rank_of[sample]
+        return list(here)
 
     def stop(self, now: Ticks) -> Ticks | None:
         """Shorten the window to the steps done by ``now``; its end, None when there is none."""
         if self.steps:
             within = self._steps_beyond(now - self._start)
             self.steps = within - (self._duration(within) > now - self._start)
+            self._leaving.clear()  # the step that was to take them out does not end
         return self._start + self._duration(self.steps) if self.steps else None
 
     def window(self, end: Ticks) -> WindowRow:

@@ -9,17 +9,16 @@ discipline in the limits replaces single rules (:mod:`rlsim.core.discipline`); w
 
 All decodes gain one token a step, so a request's own state is kept as of the step at which it began to decode
 (``joined_at``) and the need for blocks as a count of requests by the residue of that need. Times are
-not known here. Left out: speculative decoding, multimodal inputs, LoRA, KV connectors (except
-``restored_tokens``), sliding windows.
+not known here. Left out: speculative decoding, multimodal inputs, LoRA, KV connectors, sliding windows.
 """
 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlsim.core.admission import AdmissionTest
+from rlsim.core.authorship import Authorship
 from rlsim.core.chunks import Chunk, PacedChunks
 from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.kvcache import BlockPool, PrefixCache
@@ -51,9 +50,9 @@ class Scheduler:
         self.first_tokens: list[Request] = []
         """Requests that got their first token in the last ``advance``."""
         self.marks = Marks()
-        self.version = 0
-        self.decoded_tokens = self.prefill_tokens = self.preemptions = 0
-        self._versions: list[tuple[int, int]] = [(0, 0)]
+        self.authors = Authorship()
+        self.decoded_tokens = self.prefill_tokens = self.preemptions = self.lost_tokens = 0
+        """Of those decoded, sampled in steps during which their requests were aborted."""
         self._partial: Request | None = None
         self._stalled: list[Request] = []
         self._granted: set[int] = set()
@@ -86,10 +85,7 @@ class Scheduler:
 
     def set_version(self, version: int) -> None:
         """Tokens from the next step on are made by these weights."""
-        self.version = version
-        if self._versions[-1][0] == self.step:
-            self._versions.pop()
-        self._versions.append((self.step, version))
+        self.authors.change(self.step, version)
 
     def has_requests(self) -> bool:
         """Whether anything waits or runs."""
@@ -102,7 +98,7 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        """Requests in the waiting queue."""
+        """Requests in the queue."""
         return len(self.waiting)
 
     @property
@@ -117,6 +113,11 @@ class Scheduler:
         if self._partial is not None and self._partial.sample not in chunked:
             idle.add(self._partial.sample)
         return {sample: chunked.get(sample, 1) for sample in self.running if sample not in idle}
+
+    def in_step(self, sample: int) -> bool:
+        """Whether a request has a part in the step just decided."""
+        request = self.running.get(sample)
+        return request is not None and (request.finish_at >= 0 or any(other is request for other, _ in self.chunks))
 
     # -- one decision ---------------------------------------------------------------------------------
 
@@ -142,14 +143,17 @@ class Scheduler:
             self._admit(budget)
         return self._steps()
 
-    def advance(self, steps: int) -> list[Request]:
-        """Run ``steps`` of the steps just decided; the requests that finished, in the engine's order."""
+    def advance(self, steps: int, aborted: Sequence[int] = ()) -> list[Request]:
+        """Run ``steps`` of the steps decided, the ``aborted`` without what the last makes for them; who finished."""
         if steps > 1:
             self.pool.take(self._blocks_for(self.step + 1, steps - 1))
-        self.kv_tokens += steps * self.decodes
-        self.decoded_tokens += steps * self.decodes
-        self.step += steps
         self.first_tokens.clear()
+        if aborted:
+            self._decode(steps - 1)
+            steps = 1
+            for sample in aborted:
+                self._drop(sample)
+        self._decode(steps)
         self._granted.clear()
         finished = self._finish_decodes()
         if self.marks:
@@ -164,6 +168,24 @@ class Scheduler:
         if finished and self._test is not None:
             self._test.learn(finished)
         return finished
+
+    def _decode(self, steps: int) -> None:
+        self.kv_tokens += steps * self.decodes
+        self.decoded_tokens += steps * self.decodes
+        self.step += steps
+
+    def _drop(self, sample: int) -> None:
+        """Abort a request of the step under way: what the step makes for it is lost."""
+        request = self.running[sample]
+        if chunk := sum(tokens for other, tokens in self.chunks if other is request):
+            self.chunks = [pair for pair in self.chunks if pair[0] is not request]
+            self.prefill_tokens += chunk
+            request.computed += chunk
+        self._granted.add(sample)
+        request.lost_tokens = int(not chunk or request.computed == request.tokens)
+        self.decoded_tokens += request.lost_tokens
+        self.lost_tokens += request.lost_tokens
+        self._remove(request)
 
     def _steps(self) -> int:
         if self.chunks:
@@ -220,7 +242,7 @@ class Scheduler:
                 return
             request = self.waiting.head()
             if request.lineage:
-                self._show_decoded(request)
+                pool.show_decoded(request, self.running.values(), self.step)
             hit = pool.lookup(request, (request.tokens - 1) // limits.block_size)
             computed = max(hit.blocks * limits.block_size, min(request.restored_tokens, request.tokens - 1))
             if not limits.enable_chunked_prefill and request.tokens - computed > budget:
@@ -238,14 +260,6 @@ class Scheduler:
             self._entries += 1
             request.entry = self._entries
             budget = self._continue_prefill(request, budget)
-
-    def _show_decoded(self, request: Request) -> None:
-        """What running requests have decoded can be hit by one that begins with it; others never look for it."""
-        for content, _ in request.lineage:
-            for parent in self.running.values():
-                if parent.content == content and parent.finish_at >= 0:
-                    tokens = parent.tokens + self.step - parent.joined_at
-                    self.pool.register(parent, tokens // self.limits.block_size)
 
     def _run_short_of_blocks(self, budget: int) -> int:
         """The running pass by priority when blocks are short: request by request, as a victim may have had its turn."""
@@ -322,11 +336,11 @@ class Scheduler:
         """The token that ends a prefill; whether it is the last."""
         self.decoded_tokens += 1
         request.tokens += 1
-        request.credit(self.version, 1)
+        self.authors.credit(request, 1)
         if request.tokens - request.context_tokens == 1:
             self.first_tokens.append(request)
             if self.length is not None:
-                request.target_tokens = self.length(request, self.version)
+                request.target_tokens = self.length(request, self.authors.version)
         self.marks.token_of_prefill(request)
         self._begin_decoding(request)
         if request.finish_at > self.step:
@@ -346,7 +360,7 @@ class Scheduler:
             self.marks.expect(request, self.step)
 
     def _stop_decoding(self, request: Request) -> None:
-        self._credit_decodes(request)
+        self.authors.credit_steps(request, request.joined_at, self.step)
         request.tokens += self.step - request.joined_at
         request.computed = request.tokens - 1
         request.finish_at = -1
@@ -362,19 +376,6 @@ class Scheduler:
                 self._remove(request)
                 finished.append(request)
         return finished
-
-    def _credit_decodes(self, request: Request) -> None:
-        """Book the tokens decoded since ``joined_at`` under the versions that made them."""
-        at, marks = request.joined_at, self._versions
-        if marks[-1][0] <= at:
-            if at < self.step:
-                request.credit(self.version, self.step - at)
-            return
-        mark = bisect_right(marks, at, key=lambda mark: mark[0]) - 1
-        while at < self.step:
-            end = marks[mark + 1][0] if mark + 1 < len(marks) else self.step
-            request.credit(marks[mark][1], end - at)
-            at, mark = end, mark + 1
 
     # -- blocks ---------------------------------------------------------------------------------------
 

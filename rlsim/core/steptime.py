@@ -43,6 +43,17 @@ class StepTime:
         if not self.mixed_kv_ps:
             object.__setattr__(self, "mixed_kv_ps", self.kv_ps)
 
+    def slowed(self, factor: float) -> StepTime:
+        """Every step ``factor`` times as long, each coefficient to the nearest picosecond."""
+        return StepTime(
+            _times(self.dense_ps, factor),
+            _times(self.sequence_ps, factor),
+            _times(self.kv_ps, factor),
+            round(self.pair_ps * factor),
+            _times(self.prefill_ps, factor),
+            _times(self.mixed_kv_ps, factor),
+        )
+
     def decode(self, decodes: int, kv_tokens: int) -> Ticks:
         """A step of decodes only."""
         return self.dense_ps[decodes] + self.sequence_ps[decodes] + self.kv_ps[decodes] * kv_tokens
@@ -56,6 +67,10 @@ class StepTime:
             + self.pair_ps * pairs
             + (self.prefill_ps[prefill_tokens] if self.prefill_ps else 0)
         )
+
+
+def _times(ticks: list[int], factor: float) -> list[int]:
+    return [round(each * factor) for each in ticks]
 
 
 def attention_pairs(tokens: int, context: int) -> int:

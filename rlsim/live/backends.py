@@ -8,6 +8,7 @@ from typing import Any
 
 from rlsim.build import Plan
 from rlsim.core.errors import ParameterError, unknown
+from rlsim.live.capabilities import contention_faults
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
 from rlsim.live.fake_crew import fake_crew
@@ -56,7 +57,8 @@ class Fake:
     def refusals(self, plan: Plan) -> list[ParameterError]:
         """Tools that read: the simulated engine can do all that is modelled, but it makes no tokens."""
         tool = plan.scenario.live.tool
-        return [] if tool == "paced" else [ParameterError("live.tool", tool, "paced: fake engines make no tokens")]
+        found = [] if tool == "paced" else [ParameterError("live.tool", tool, "paced: fake engines make no tokens")]
+        return [*found, *contention_faults(plan)]
 
     def workload(self, plan: Plan, replication: int) -> Workload:
         """The scenario's."""

@@ -28,6 +28,7 @@ def refusals(plan: Plan, backend: Backend, device: Device) -> list[ParameterErro
         kept = plan.scenario.rollout.kv_while_waiting
         allowed = "keep: a live engine holds the KV of earlier turns in its prefix cache as long as there is room"
         found.append(ParameterError("rollout.kv_while_waiting", kept, allowed))
+    found += contention_faults(plan) if backend == "vllm-paced" else ()
     return found + list(_policy_faults(plan)) + watched(plan)
 
 
@@ -38,6 +39,13 @@ def watched(plan: Plan) -> list[ParameterError]:
         return []
     allowed = "a part that watches no signal: live engines have nothing that computes one"
     return [ParameterError("policy.parts.allocation", type(allocation).__name__, allowed)]
+
+
+def contention_faults(plan: Plan) -> Iterator[ParameterError]:
+    """Engines whose speed is put in are not slowed down by what happens beside them."""
+    for key, factor in plan.scenario.contention.model_dump().items():
+        if factor != 1:
+            yield ParameterError(f"contention.{key}", factor, "1: emulated engines and trainers keep their own pace")
 
 
 def _policy_faults(plan: Plan) -> Iterator[ParameterError]:

@@ -333,12 +333,13 @@ class Execution:
         """The engines' own counts; of one that keeps none, or was lost, what it delivered stands for it."""
         log, fleet = self.log, self._fleet
         log.windows = [row for record in records for row in record.windows]
-        log.undelivered_tokens, log.check_tokens = fleet.undelivered_tokens, self._calls.check_tokens
+        log.check_tokens = self._calls.check_tokens
         for replica, record in enumerate(records):
             delivered = fleet.delivered_tokens[replica]
             sampled = delivered if record.sampled_tokens is None else record.sampled_tokens
             log.generated_tokens += sampled
-            log.undelivered_tokens += sampled - delivered if replica in fleet.gone else 0
+            lost = sampled - delivered if replica in fleet.gone else fleet.undelivered_tokens[replica]
+            log.undelivered_tokens += lost
             log.preemptions += record.preemptions
         log.prefill_tokens = sum(row.prefill_tokens for row in log.windows)
         log.engine_steps = sum(row.steps for row in log.windows)

@@ -56,10 +56,12 @@ class FakeEngine:
 
     def _fill(self, made: Made, request: Request) -> None:
         made.segments, made.first_token_at = tuple(request.segments), request.first_token
+        made.undelivered_tokens = request.lost_tokens
 
     async def abort(self, samples: Sequence[int]) -> None:
-        """End calls at the next boundary."""
+        """End calls at the next boundary, without what the step under way makes for them."""
         self._check()
+        self._replica.leave(samples if self._timer is not None else ())
         await self._quiet()
         for request in self._replica.abort(samples):
             self._end(request, "abort")

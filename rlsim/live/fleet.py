@@ -10,7 +10,7 @@ from rlsim.core.commands import UpdateMode
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, TellsSteps, Weights
+from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, TakesCallsPaused, TellsSteps, Weights
 from rlsim.live.running import Running
 
 LAST_TOKENS_SECONDS = 5.0
@@ -46,8 +46,8 @@ class Fleet:
         """What each replica serves, by its own answer."""
         self.gone: set[int] = set()
         """Replicas that were lost."""
-        self.delivered_tokens, self.undelivered_tokens = [0] * len(engines), 0
-        """Of calls that have ended: what was delivered, by replica, and what engines say they sampled beside it."""
+        self.delivered_tokens, self.undelivered_tokens = [0] * len(engines), [0] * len(engines)
+        """Of calls that have ended, by replica: what was delivered, and what engines say they sampled beside it."""
         self._running: dict[int, Running] = {}
         self._on: list[dict[int, Running]] = [{} for _ in engines]
         self._offered: list[tuple[Weights, Ticks] | None] = [None] * len(engines)
@@ -101,7 +101,7 @@ class Fleet:
             self._caller.refused(fault)
         del self._running[call.sample], self._on[replica][call.sample]
         self.delivered_tokens[replica] += running.made_tokens
-        self.undelivered_tokens += running.made.undelivered_tokens
+        self.undelivered_tokens[replica] += running.made.undelivered_tokens
         if running.lost:
             self._mourn(replica, [running])
         elif running.made.reason != "abort":
@@ -223,15 +223,22 @@ class Fleet:
         self.versions[replica] = await self.engines[replica].load(weights, reset)
 
     async def _cut_all(self, replica: int) -> None:
-        """Cut the calls of a replica: those that have made tokens first, so that they go on first."""
+        """Cut the calls of a replica; until they go on, those that come wait behind them."""
         self._cut[replica] = True
         await self.engines[replica].abort(list(self._on[replica]))
 
     async def _go_on(self, replica: int) -> None:
-        await self.engines[replica].resume()
+        """Cut calls first, then those that came meanwhile; together, where the engine takes them before it runs."""
+        engine, were_cut = self.engines[replica], self._cut[replica]
+        if not (were_cut and isinstance(engine, TakesCallsPaused)):
+            await engine.resume()
         self._cut[replica] = False
         for running in self._on[replica].values():
             _release(running)
+        if were_cut and isinstance(engine, TakesCallsPaused):
+            await asyncio.sleep(0)  # the tasks of the calls go on, and ask the engine
+            await engine.holds(list(self._on[replica]))
+            await engine.resume()
 
     # -- roles and the end ----------------------------------------------------------------------------
 

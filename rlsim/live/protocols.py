@@ -150,6 +150,15 @@ class TellsMarks(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesCallsPaused(Protocol):
+    """An engine that takes calls while it is paused, and knows when it has them."""
+
+    async def holds(self, samples: Sequence[int]) -> None:
+        """Return once the engine has the calls of all these samples, or they have ended."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Experience:
     """One finished sample, as the trainer gets it."""

@@ -64,6 +64,8 @@ class VllmEngine:
         self._numbers = itertools.count()
         self._names: dict[int, str] = {}
         """Calls under way by sample, as the engine knows them."""
+        self._arriving: set[int] = set()
+        """Of these, calls on their way to the engine."""
         self._served = 0
         """Version that the engine serves, by its last answer."""
         self._sentinels: list[int] = []
@@ -179,16 +181,14 @@ class VllmEngine:
     # -- calls ----------------------------------------------------------------------------------------
 
     async def generate(self, call: Call, made: Made) -> None:
-        """Run a call to its end; if the engine is lost, ``made`` has what had arrived.
-
-        The segments are then those of the version that the engine had confirmed when the tokens came, and tokens
-        that were sampled but did not arrive are not known.
-        """
+        """Run a call to its end; if the engine is lost, ``made`` has what had arrived, by versions confirmed."""
         name = self._name(call.sample)
         self._names[call.sample] = name
+        self._arriving.add(call.sample)
         try:
             await self._unless_lost(self._collect(call, name, made))
         finally:
+            self._arriving.discard(call.sample)
             if self._names.get(call.sample) == name:
                 del self._names[call.sample]
 
@@ -197,16 +197,25 @@ class VllmEngine:
 
         prompt = TokensPrompt(prompt_token_ids=list(call.context))
         priority = call.priority if self.setup.scheduling_policy == "priority" else 0
-        piece = None
-        async for output in self._llm.generate(prompt, self._sampling(call), name, priority=priority):
+        # AsyncLLM.generate does the same, but does not tell when the call has been sent
+        outputs = await self._llm.add_request(name, prompt, self._sampling(call), priority=priority)
+        self._arriving.discard(call.sample)
+        output = None
+        while output is None or not output.finished:
+            output = outputs.get_nowait() or await outputs.get()
             piece = output.outputs[0]
             self._take(piece, made)
-        if piece is None or piece.finish_reason not in ("stop", "length", "abort"):
-            raise RlsimError(f"vLLM ended a call with {piece and piece.finish_reason!r}")
+        if piece.finish_reason not in ("stop", "length", "abort"):
+            raise RlsimError(f"vLLM ended a call with {piece.finish_reason!r}")
         if piece.weight_versions is not None:
             made.segments = _segments(piece.weight_versions)
         made.undelivered_tokens = await self._sampled(name) - len(made.tokens)
         made.reason = piece.finish_reason
+
+    async def holds(self, samples: Sequence[int]) -> None:
+        """Return once the calls have been sent: the engine takes what comes in order, paused or not."""
+        while self._arriving.intersection(samples) and not self._lost.done():
+            await asyncio.sleep(0)
 
     def _sampling(self, call: Call) -> Any:
         from vllm import SamplingParams

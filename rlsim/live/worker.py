@@ -44,6 +44,7 @@ def begin(recipe: Recipe, number: int, meeting_point: Path) -> None:
     from rlsim.live.rank import Rank
 
     _OWN.rank, _OWN.number = Rank(recipe, number), number
+    _OWN.rank.warm_up()
 
 
 def train(order: Order) -> Part:

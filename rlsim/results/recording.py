@@ -30,8 +30,8 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, RunLog, ServiceRow, SpanRow, WindowRow
 from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
-from rlsim.results.ways import Began, Step, ends, ways
-from rlsim.sim.recorded import CallKey, Key, Recording, call_key
+from rlsim.results.ways import Began, Step, ends, in_order, ways
+from rlsim.sim.recorded import CallKey, CallKeys, Key, Recording
 
 TRAINER = -1
 BETWEEN = ("sync", "rejected", "switch", "lent")
@@ -101,10 +101,13 @@ class _Reader:
         """By replica, when each call was there that did not end by itself."""
         self.began: dict[int, list[Began]] = {}
         """By replica, the calls that made a token or may have."""
+        self.asked_calls: dict[int, list[tuple[CallKey, Ticks]]] = {}
+        """By replica, in the order of their submission, with its cause."""
+        self._keys = CallKeys()
         self._begun: dict[int, tuple[int, Ticks, CallKey]] = {}
         self._ends = _window_ends(log.windows)
         self._services = _services(log.services)
-        self._phases = _phases(log)
+        self._phases = phases_of(log)
         self._synced = deque(_publication_ends(log))
         self._switched = deque(_trainer_spans(log.spans, ("switch",)))
         self._trained: deque[Ticks] = deque()
@@ -181,7 +184,9 @@ class _Reader:
     def _take_commands(self, decision: Decision, cause: Ticks) -> None:
         for command in decision.commands:
             if type(command) is Submit:
-                self._begun[command.sample] = command.replica, cause, call_key(command)
+                key = self._keys.next(command)
+                self._begun[command.sample] = command.replica, cause, key
+                self.asked_calls.setdefault(command.replica, []).append((key, cause))
             elif type(command) is Abort:
                 self._aborts.append((frozenset(command.samples), cause))
             elif type(command) is Train:
@@ -245,7 +250,7 @@ def _publication_ends(log: RunLog) -> Iterator[Ticks]:
         yield max(within) if within and command.mode != "pull" else span.end
 
 
-def _phases(log: RunLog) -> Iterator[list[SpanRow]]:
+def phases_of(log: RunLog) -> Iterator[list[SpanRow]]:
     """Spans of each training command: those from its decision to the next one's."""
     asked = [now for now, _, commands in log.decisions for command in commands if type(command) is Train]
     spans = sorted(
@@ -299,7 +304,8 @@ def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: Plan) -> 
     for replica, steps in enumerate(by_replica):
         pool = plan.pool_of(replica)
         if pool.rollout.data_parallel == 1:
-            found.update(ways(reader.began.get(replica, []), steps, pool.limits))
+            known = dict(ways(reader.began.get(replica, []), steps, pool.limits))
+            found.update(in_order(reader.asked_calls.get(replica, []), known))
     return found
 
 

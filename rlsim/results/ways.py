@@ -8,7 +8,7 @@ is known of the way, and it counts as none.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rlsim.core.engine import EngineLimits
@@ -44,6 +44,14 @@ def ways(calls: Sequence[Began], steps: Sequence[Step], limits: EngineLimits) ->
     for call, place in first_steps(calls, steps):
         if place and _had_room(steps[place - 1].row, limits):
             yield call.key, max(0, steps[place - 1].end - 1 - call.cause)
+
+
+def in_order(asked: Sequence[tuple[CallKey, Ticks]], known: Mapping[CallKey, Ticks]) -> Iterator[tuple[CallKey, Ticks]]:
+    """Ways of the calls of one replica in the order of their submission: none overtakes another on its way."""
+    there = 0
+    for key, cause in asked:
+        there = max(there, cause + known.get(key, 0))
+        yield key, there - cause
 
 
 def ends(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began, Ticks]]:

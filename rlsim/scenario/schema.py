@@ -337,6 +337,19 @@ class Headline(Section):
             yield ParameterError("target_share", self.target_share, allowed)
 
 
+class Contention(Section):
+    """How much engines and trainer slow each other down: hosts, links or GPUs that both use. 1: not at all."""
+
+    step_factor_while_training: float = Field(
+        default=1.0,
+        ge=1,
+        description="An engine step that begins while the trainer computes takes so many times as long",
+    )
+    training_factor_while_generating: float = Field(
+        default=1.0, ge=1, description="A training phase that begins while an engine runs takes so many times as long"
+    )
+
+
 class Scenario(Section):
     """One cluster, model, workload, policy and run, with arms applied."""
 
@@ -349,6 +362,7 @@ class Scenario(Section):
     trainer: Trainer
     sync: Sync = Sync()
     switching: Switching | None = None
+    contention: Contention = Contention()
     workload: Workload
     policy: Policy
     run: Run

@@ -30,6 +30,10 @@ class Durations(Protocol):
         """Phases in order, for (context tokens, response tokens) of the samples."""
         ...
 
+    def contended(self, phase: Ticks) -> Ticks:
+        """Of a training phase that begins while an engine runs."""
+        ...
+
     def lead(self, command: Sync) -> Ticks:
         """From a command to publish until engines are told to stop."""
         ...
@@ -80,6 +84,11 @@ class Modelled:
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """By the cost model."""
         return [(name, to_ticks(seconds)) for name, seconds in self._phases.of(command, samples)]
+
+    def contended(self, phase: Ticks) -> Ticks:
+        """By the world's factor."""
+        contention = self._world.contention
+        return phase if contention is None else round(phase * contention.training_factor)
 
     def lead(self, command: Sync) -> Ticks:
         """None."""

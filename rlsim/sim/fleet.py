@@ -10,6 +10,7 @@ from rlsim.core.engine import Request
 from rlsim.core.events import Cut
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.replica import Replica
+from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
 from rlsim.sim.clock import WAKES, Clock, Timer
 from rlsim.world.ledger import cut_of
@@ -57,7 +58,7 @@ class Fleet:
             self._cut(replica)
 
     def abort(self, by_replica: dict[int, list[int]], then: Callable[[list[Cut]], None]) -> None:
-        """End calls at the next boundary of their replicas; ``then`` gets what they had made."""
+        """End calls at the next boundary of their replicas; ``then`` gets what they had made by the steps before."""
         cuts: list[Cut] = []
         self._unreported.append(cuts)
         waiting = set(by_replica)
@@ -69,8 +70,19 @@ class Fleet:
                 self._unreported = [other for other in self._unreported if other is not cuts]
                 then(sorted(cuts, key=lambda made: made.sample))
 
-        for index in list(by_replica):
+        for index, samples in list(by_replica.items()):
+            self.replicas[index].leave(samples if self._timers[index] is not None else ())
             self._when_quiet(self.replicas[index], partial(cut, index))
+
+    @property
+    def at_work(self) -> bool:
+        """Whether any engine step is under way."""
+        return any(timer is not None for timer in self._timers)
+
+    def set_laws(self, laws: Sequence[StepTime]) -> None:
+        """Other step times for every replica: a step under way keeps its length, and what follows is planned anew."""
+        for replica, law in zip(self.replicas, laws, strict=True):
+            self._when_quiet(replica, partial(replica.set_law, law))
 
     def pause(self, then: Then) -> None:
         """Stop every replica at its next boundary; ``then`` runs when the last has stopped."""

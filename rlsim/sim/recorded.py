@@ -7,6 +7,7 @@ takes the modelled time, and is counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from rlsim.world.making import Run, make_controller, make_world
 Key = tuple[int, int, int]
 """A trajectory in any run of the workload: (draw, times recycled, member)."""
 CallKey = tuple[Key, int, int]
-"""A call of it: turn, and tokens that earlier calls of the turn have made."""
+"""A call of it: turn, and how many calls of the turn came before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,17 @@ class Rerun:
     """Trainings, publications, switches, tool calls and scorings likewise."""
 
 
-def call_key(command: Submit) -> CallKey:
-    """The call that a command begins."""
-    return (command.draw, command.recycle, command.member), command.turn, command.made_tokens
+class CallKeys:
+    """Names calls as they are submitted."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[tuple[Key, int]] = Counter()
+
+    def next(self, command: Submit) -> CallKey:
+        """The call that a command begins."""
+        key = (command.draw, command.recycle, command.member)
+        self._calls[key, command.turn] += 1
+        return key, command.turn, self._calls[key, command.turn] - 1
 
 
 class RecordedSteps:
@@ -96,6 +105,7 @@ class Recorded:
         self._publications, self._switches = iter(recording.publications), iter(recording.switches)
         self._leads = iter(recording.leads)
         self._loads: list[Iterator[Ticks]] = [iter(ticks) for ticks in recording.loads]
+        self._keys = CallKeys()
         self._calls: dict[int, CallKey] = {}
         """Under way, by sample."""
         self.missing = 0
@@ -103,7 +113,7 @@ class Recorded:
 
     def way(self, command: Submit) -> Ticks:
         """That of the same call."""
-        key = self._calls[command.sample] = call_key(command)
+        key = self._calls[command.sample] = self._keys.next(command)
         return self._recording.ways.get(key, 0)
 
     def report(self, ended: Finished) -> Ticks:
@@ -116,6 +126,10 @@ class Recorded:
         found = next(self._trainings, None)
         self.missing += found is None
         return modelled if found is None else found
+
+    def contended(self, phase: Ticks) -> Ticks:
+        """As recorded: what engines cost it is in it."""
+        return phase
 
     def lead(self, command: Sync) -> Ticks:
         """That of the next one."""

@@ -253,6 +253,7 @@ class Simulation:
         log.final = final_rows(self._controller, made, self._calls.trajectories)
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
+        log.undelivered_tokens = sum(rank.lost_tokens for rank in ranks)
         log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
         log.check_tokens = self._calls.check_tokens
         log.preemptions = sum(rank.preemptions for rank in ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -24,18 +25,39 @@ class Trainer:
     def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog, durations: Durations) -> None:
         self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
         self._durations = durations
+        self._laws = [replica.law for replica in world.replicas]
+        """While nothing is trained."""
         self._tests = 0
         self._lent_since: Ticks = -1
         """When the loan under way began, or will; -1 without one."""
 
     def train(self, command: Train, samples: Sequence[tuple[int, int]], then: Then) -> None:
         """Run the phases of a step, or of the part of it that has come."""
+        phases = self._durations.training(command, samples)
+        contention = self._world.contention
+        if contention is not None:
+            self._fleet.set_laws(contention.laws)
+            self._contended(command.step, deque(phases), then)
+            return
         now = self._clock.now
-        for name, ticks in self._durations.training(command, samples):
+        for name, ticks in phases:
             end = now + ticks
             self._log.spans.append(SpanRow(TRAINER, name, now, end, command.step))
             now = end
         self._clock.after(now - self._clock.now, then)
+
+    def _contended(self, step: int, phases: deque[tuple[str, Ticks]], then: Then) -> None:
+        """One phase after the other: each costs what the engines make of it when it begins."""
+        if not phases:
+            self._fleet.set_laws(self._laws)
+            then()
+            return
+        name, ticks = phases.popleft()
+        if self._fleet.at_work:
+            ticks = self._durations.contended(ticks)
+        now = self._clock.now
+        self._log.spans.append(SpanRow(TRAINER, name, now, now + ticks, step))
+        self._clock.after(ticks, lambda: self._contended(step, phases, then))
 
     def sync(self, command: Sync, then: Told) -> None:
         """Publish weights in the mode asked for; ``then`` is told whether the replicas accepted them."""

@@ -18,7 +18,7 @@ from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.learning.course import Course
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
-from rlsim.world.world import Acceptance, Lesson, Links, World
+from rlsim.world.world import Acceptance, Contention, Lesson, Links, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ def make_world(plan: Plan, workload: Workload) -> World:
         _fetch_ticks(plan, first),
         _links(plan) if scenario.rollout.pools else None,
         plan.shape.lent_replicas,
+        _contention(plan),
         _acceptance(scenario, workload.seed),
         _lesson(plan, workload),
     )
@@ -80,6 +81,19 @@ def _lesson(plan: Plan, workload: Workload) -> Lesson | None:
     return Lesson(course, trainer.updates_per_step, trainer.epochs)
 
 
+def _contention(plan: Plan) -> Contention | None:
+    given = plan.scenario.contention
+    if given.step_factor_while_training == given.training_factor_while_generating == 1:
+        return None
+    slowed = ((pool.place.count, _law(pool).slowed(given.step_factor_while_training)) for pool in plan.pools)
+    laws = [law for count, law in slowed for _ in range(count)]
+    return Contention(laws, given.training_factor_while_generating)
+
+
+def _law(pool: PoolPlan) -> StepTime:
+    return pool.law.quantise(pool.limits.max_num_batched_tokens, pool.limits.max_num_seqs)
+
+
 def _acceptance(scenario: Scenario, seed: int) -> Acceptance | None:
     given = scenario.sync.acceptance
     return None if given is None else Acceptance(seed, given.probability, given.test_seconds)
@@ -88,7 +102,7 @@ def _acceptance(scenario: Scenario, seed: int) -> Acceptance | None:
 def _replicas(pool: PoolPlan, workload: Workload) -> Iterator[Replica]:
     """The engines of a pool, which share one table of step times."""
     limits, ranks = pool.limits, pool.rollout.data_parallel
-    law = pool.law.quantise(limits.max_num_batched_tokens, limits.max_num_seqs)
+    law = _law(pool)
     for index in pool.place.replicas:
         yield Replica(index, limits, law, ranks, noise=_noise(pool, index, law, workload))
 

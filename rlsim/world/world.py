@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from rlsim.core.commands import Submit
 from rlsim.core.replica import Replica
+from rlsim.core.steptime import StepTime
 from rlsim.core.streams import generator
 from rlsim.core.ticks import Ticks
 from rlsim.learning.course import Course
@@ -41,6 +42,16 @@ class Acceptance:
     def passes(self, test: int) -> bool:
         """Whether the ``test``-th candidate of the run is accepted."""
         return bool(generator(self.seed, "acceptance", test).random() < self.probability)
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What engines and trainer cost each other where they share a host, links or GPUs."""
+
+    laws: Sequence[StepTime]
+    """Of every replica, for steps that begin while the trainer computes."""
+    training_factor: float
+    """On the ticks of a training phase that begins while an engine runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,8 @@ class World:
     """Stands for the three above where replicas differ."""
     lent_replicas: range = range(0)
     """Replicas on the trainer's GPUs, which generate only while it lends them."""
+    contention: Contention | None = None
+    """None: they do not slow each other down."""
     acceptance: Acceptance | None = None
     """How replicas judge new weights, for policies that ask for it."""
     lesson: Lesson | None = None

@@ -17,6 +17,7 @@ from rlsim.core.log import WindowRow
 from rlsim.costs.steplaw import StepLaw
 from rlsim.planning.parity.study import Ask, Fitted, overridden, study
 from rlsim.planning.parity.trial import lived
+from rlsim.sim.run import simulate
 from rlsim.world.making import Run
 
 FIVE = ("sync-disaggregated", "one-step-off", "areal", "slime-april", "pipelinerl")
@@ -91,6 +92,22 @@ def test_a_parity_study_calibrates_on_runs_of_its_own() -> None:
     assert abs(told.arms[0].step.error) < 0.02
     assert all(trial.run is not run for trial in told.arms[0].trials for run in seen)
     assert any("not scored" in line for line in told.calibration)
+
+
+def test_what_engines_and_trainer_cost_each_other_is_found() -> None:
+    hidden = {"step_factor_while_training": 1.3, "training_factor_while_generating": 1.2}
+    runs = [simulate(planned(preset, {**REAL, "contention": hidden})) for preset in FIVE]
+    found = fit_live(runs).overrides["contention"]
+    assert found["step_factor_while_training"] == pytest.approx(1.3, abs=0.01)
+    assert found["training_factor_while_generating"] == pytest.approx(1.2, abs=0.05)
+
+
+def test_where_they_cost_each_other_nothing_or_never_meet_none_is_found() -> None:
+    apart = fit_live([ran("sync-disaggregated")]).overrides["contention"]
+    assert apart == {"step_factor_while_training": 1.0, "training_factor_while_generating": 1.0}
+    free = fit_live([ran(preset) for preset in FIVE]).overrides["contention"]
+    assert free["step_factor_while_training"] == pytest.approx(1, abs=0.01)
+    assert free["training_factor_while_generating"] == pytest.approx(1, abs=0.05)
 
 
 def test_noise_is_felt_in_the_mean() -> None:

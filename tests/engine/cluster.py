@@ -73,6 +73,15 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Slow:
+    """From ``at`` for ``ticks``, steps that begin take ``factor`` times as long; overlapping ones end together."""
+
+    at: Ticks
+    ticks: Ticks
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Engines and what happens to them."""
 
@@ -85,6 +94,7 @@ class Cluster:
     """Samples that run at once, of those without an arrival of their own."""
     aborts: tuple[Abort, ...] = ()
     updates: tuple[Update, ...] = ()
+    slow: tuple[Slow, ...] = ()
     round_robin: bool = False
     sticky: bool = True
     """A sample's later calls go to the replica of its first."""
@@ -193,9 +203,15 @@ class Life:
         ]
         plan += [(abort.at, partial(self._abort, abort)) for abort in self.cluster.aborts]
         plan += [(update.at, partial(self._ask_update, update)) for update in self.cluster.updates]
+        for slow in self.cluster.slow:
+            plan.append((slow.at, partial(self._set_law, slow.factor)))
+            plan.append((slow.at + slow.ticks, partial(self._set_law, 1.0)))
         for at, action in plan:
             self.clock.at(at, SERVICES, lambda _, action=action: self._deliver(action))
         self._deliver(self._refill)
+
+    def _set_law(self, factor: float) -> None:
+        self.fleet.set_laws([self.cluster.law.slowed(factor)] * self.cluster.replicas)
 
     # -- the inbox ------------------------------------------------------------------------------------
 
@@ -363,14 +379,15 @@ def _facts(call: Request) -> tuple[object, ...]:
     return call.first_token, call.tokens, tuple(call.segments), call.preemptions
 
 
-def _counters(replica: Replica | OracleReplica) -> tuple[int, int, int]:
+def _counters(replica: Replica | OracleReplica) -> tuple[int, int, int, int]:
     if isinstance(replica, OracleReplica):
-        return replica.total_steps, replica.decoded_tokens, replica.prefill_tokens
+        return replica.total_steps, replica.decoded_tokens, replica.prefill_tokens, replica.lost_tokens
     ranks = replica.ranks
     return (
         replica.total_steps,
         sum(rank.decoded_tokens for rank in ranks),
         sum(rank.prefill_tokens for rank in ranks),
+        sum(rank.lost_tokens for rank in ranks),
     )
 
 

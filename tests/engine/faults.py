@@ -171,15 +171,15 @@ FAULTS = (
         "the block granted to a request preempted later in the pass is lost",
     ),
     Fault(
-        "core/scheduler.py",
+        "core/authorship.py",
         "mark = bisect_right(marks, at, key=_step_of) - 1",
         "mark = len(marks) - 1",
         "all tokens of a residence are booked under its last version",
     ),
     Fault(
-        "core/scheduler.py",
-        "if self._versions[-1][0] == self.step:",
-        "if self._versions[-1][1] == version:",
+        "core/authorship.py",
+        "if self._marks[-1][0] == step:",
+        "if self._marks[-1][1] == version:",
         "two versions in one pause both stay on the books",
     ),
     Fault(
@@ -320,6 +320,18 @@ FAULTS = (
         "        if not rank.preempted:\n",
         "        if True:\n",
         "a replica whose decision only preempted goes to sleep",
+    ),
+    Fault(
+        "core/replica.py",
+        "self._leave(rank) if self._leaving else ()",
+        "()",
+        "an aborted call keeps the token of the step under way",
+    ),
+    Fault(
+        "core/scheduler.py",
+        "            request.computed += chunk\n        self._granted",
+        "        self._granted",
+        "the blocks of a chunk that was aborted under way count as empty",
     ),
     Fault(
         "core/noise.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from naive import Content
 from naive_discipline import Batch, DisciplinedScheduler
@@ -40,11 +40,13 @@ class OracleReplica(NaiveReplica):
         super().__init__(index, limits, law, ranks)
         self.ranks = [Rank(VersionedScheduler(limits, law)) for _ in range(ranks)]
         self._start: Ticks = 0
+        self._left: dict[int, Request] = {}
         self.marked: list[tuple[Request, int]] = []
 
     def end(self, now: Ticks) -> list[Request]:
-        self.marked = []
+        self.aborted, self.marked = [], []
         finished = super().end(now)
+        self._left |= {request.sample: request for request in self.aborted}
         self.marked = [(request, made) for request, made in self.marked if request not in finished]
         return finished
 
@@ -62,9 +64,22 @@ class OracleReplica(NaiveReplica):
         super().submit(request, rank)
         return False
 
+    def leave(self, samples: Iterable[int]) -> None:
+        super().abort(samples)
+
+    def abort(self, samples: Iterable[int]) -> list[Request]:
+        """Those that left during the last step are answered for in the order asked."""
+        found = []
+        for sample in samples:
+            found += [self._left.pop(sample)] if sample in self._left else super().abort([sample])
+        return found
+
     def set_length(self, length: Length) -> None:
         for rank in self.ranks:
             rank.scheduler.length = length
+
+    def set_law(self, law: StepTime) -> None:
+        self.law = law
 
     def set_version(self, version: int) -> None:
         self.version = version
@@ -86,7 +101,7 @@ class OracleReplica(NaiveReplica):
         if self._in_step:
             self.steps -= 1
             self.prefill_tokens -= sum(batch.prefill_tokens for batch in self._batches())
-            self._in_step = []
+            self._in_step, self._to_abort = [], []
         return None
 
     def window(self, end: Ticks) -> WindowRow:

@@ -112,6 +112,7 @@ class NaiveScheduler:
         request = self.requests.get(sample)
         if request is not None:
             (self.running if request in self.running else self.waiting).remove(request)
+            self._step.pop(sample, None)
             self._drop(request)
         return request
 

@@ -55,6 +55,12 @@ class Rank:
         self.decoding.difference_update(request.sample for request in finished)
         return grown, finished
 
+    def samples(self, sample: int) -> bool:
+        """Whether the step makes a token for it: a decode, or the chunk that ends a prefill."""
+        tokens = self.scheduler.scheduled().get(sample, 0)
+        request = self.scheduler.requests.get(sample)
+        return bool(tokens) and request is not None and request.computed + tokens == request.tokens
+
     def abort(self, sample: int) -> Request | None:
         self.decoding.discard(sample)
         return self.scheduler.abort(sample)
@@ -71,7 +77,7 @@ class NaiveReplica:
         self.index, self.limits, self.law = index, limits, law
         self.ranks = [Rank(DisciplinedScheduler(limits, law)) for _ in range(ranks)]
         self.version = 0
-        self.steps = self.decoded_tokens = self.prefill_tokens = 0
+        self.steps = self.decoded_tokens = self.prefill_tokens = self.lost_tokens = 0
         self.aborted: list[Request] = []
         """What the last ``end``, or the last ``abort`` outside a step, took out."""
         self._to_abort: list[int] = []
@@ -98,7 +104,11 @@ class NaiveReplica:
         return now + max(batch.ticks(self.law) for batch in batches)
 
     def end(self, now: Ticks) -> list[Request]:
-        """Run the step, rank by rank, then the aborts that came during it; the requests that finished."""
+        """Apply the aborts that came during the step, which lose what it made, then run it; who finished."""
+        lost = sum(rank.samples(sample) for sample in self._to_abort for rank in self._in_step)
+        self.lost_tokens += lost
+        self.decoded_tokens += lost
+        self._apply_aborts()
         finished: list[Request] = []
         for rank in self._in_step:
             grown, done = rank.run()
@@ -106,7 +116,6 @@ class NaiveReplica:
                 self._stamp(request, now)
             finished += done
         self._in_step = []
-        self._apply_aborts()
         return finished
 
     def _stamp(self, request: Request, now: Ticks) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from cluster import Abort, Cluster, Sample, Turn, Update
+from cluster import Abort, Cluster, Sample, Slow, Turn, Update
 
 from rlsim.core.discipline import Ageing, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.core.engine import EngineLimits
@@ -33,6 +33,7 @@ def seeded_cluster(seed: int) -> Cluster:
         in_flight=rng.choice((1, 3, 6, 100)),
         aborts=tuple(_abort(rng, unit, span) for _ in range(rng.choice((0, 1, 3)))),
         updates=tuple(_update(rng, unit, span) for _ in range(rng.choice((0, 1, 3)))),
+        slow=tuple(_slow(rng, unit, span) for _ in range(rng.choice((0, 0, 1, 2)))),
         round_robin=rng.random() < 0.5,
         sticky=rng.random() < 0.7,
         forgets=rng.random() < 0.2,
@@ -159,6 +160,10 @@ def _update(rng: random.Random, unit: Ticks, span: int) -> Update:
         reset=rng.random() < 0.5,
         publishes=rng.random() < 0.8,
     )
+
+
+def _slow(rng: random.Random, unit: Ticks, span: int) -> Slow:
+    return Slow(_tick(rng, unit, span), _tick(rng, unit, span), rng.choice((1.1, 1.5, 3.0)))
 
 
 def _tick(rng: random.Random, unit: Ticks, span: int) -> Ticks:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from cluster import Abort, Cluster, Outcome, Sample, Turn, Update, jumping, live, naive, stepping
+from cluster import Abort, Cluster, Outcome, Sample, Slow, Turn, Update, jumping, live, naive, stepping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeded import disciplined_cluster, seeded_cluster
@@ -153,6 +153,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         in_flight=draw(st.integers(1, 12)),
         aborts=tuple(draw(st.lists(aborts, max_size=3))),
         updates=tuple(draw(st.lists(updates, max_size=3))),
+        slow=tuple(draw(st.lists(st.builds(Slow, small_ticks, small_ticks, st.sampled_from((1.5, 2.0))), max_size=2))),
         round_robin=draw(st.booleans()),
         sticky=draw(st.booleans()),
         forgets=draw(st.booleans()),

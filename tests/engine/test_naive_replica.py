@@ -81,7 +81,7 @@ def test_output_is_divided_by_the_version_that_made_it() -> None:
     assert request.segments == [(3, 2), (4, 4)]
 
 
-def test_an_abort_during_a_step_keeps_the_token_of_that_step() -> None:
+def test_an_abort_during_a_step_loses_the_token_of_that_step() -> None:
     replica = NaiveReplica(0, LIMITS, LAW)
     request = Request(0, 0, 5, 5, 6)
     replica.submit(request)
@@ -89,7 +89,7 @@ def test_an_abort_during_a_step_keeps_the_token_of_that_step() -> None:
     assert replica.abort([0]) == []
     assert replica.end(end or 0) == []
     assert replica.aborted == [request]
-    assert request.tokens == 6
+    assert (request.tokens, replica.lost_tokens, replica.decoded_tokens) == (5, 1, 1)
     assert replica.begin(0) is None
 
 

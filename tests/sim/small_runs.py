@@ -96,7 +96,7 @@ def ran_with_slow_restores(changes: Mapping[str, Any], seconds_per_token: float)
 
 def ledger_is_closed(log: RunLog) -> bool:
     """Whether every token that an engine sampled has one fate."""
-    return sum(row.tokens for row in log.final) == log.generated_tokens
+    return sum(row.tokens for row in log.final) + log.undelivered_tokens == log.generated_tokens
 
 
 def _copied(tree: Any) -> Any:
