@@ -225,6 +225,11 @@ class TimedReplica(Replica):
 
     cut_short = crowded = 0
 
+    def __init__(self, index: int, limits: EngineLimits, law: StepTime, ranks: int) -> None:
+        super().__init__(index, limits, law, ranks)
+        self.predictor = law
+        """The law that the rule was installed with, whatever slows the engine down meanwhile."""
+
     def begin(self, now: Ticks) -> Ticks | None:
         end = super().begin(now)
         if end is not None:
@@ -256,7 +261,7 @@ class TimedReplica(Replica):
         assert rules.step_target is not None
         tokens = sum(tokens for _, tokens in chunks)
         pairs = sum((request.computed + place) for request, count in chunks for place in range(1, count + 1))
-        ticks = self.law.mixed(decodes, kv_tokens, len(chunks), tokens, pairs)
+        ticks = self.predictor.mixed(decodes, kv_tokens, len(chunks), tokens, pairs)
         return ticks * rules.step_target.predicted_scale
 
 
