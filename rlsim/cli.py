@@ -19,6 +19,7 @@ from rlsim import (
     cli_profile,
     cli_race,
     cli_servers,
+    cli_sweep,
     cli_trainer,
     cli_validate,
 )
@@ -52,6 +53,7 @@ app.command()(cli_parity.parity)
 app.command()(cli_race.race)
 app.command()(cli_servers.servers)
 app.command()(cli_validate.validate)
+app.command()(cli_sweep.sweep)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
