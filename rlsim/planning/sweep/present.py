@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from io import StringIO
@@ -14,10 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
+from rlsim.build import Plan
 from rlsim.planning.sweep.study import Result, Sweep
 from rlsim.results.statistics import Estimate
 
 FILE_WIDTH = 118
+MOST_SOURCES = 12
 _TITLES = {
     "step_seconds": "step, s",
     "tokens_per_second_per_gpu": "tokens/s /GPU",
@@ -74,6 +77,7 @@ def as_json(told: Sweep) -> str:
             "levels": result.variant.levels,
             "run": result.variant.run,
             "fault": result.fault or None,
+            "sources": [asdict(source) for source in result.variant.plan.sources],
             "estimates": {} if result.fault else {name: asdict(result.estimate(name)) for name in told.metrics},
             "ratio_to_baseline": _as_dict(result.ratio(told.baseline, told.metrics[0])),
             "replications": [made.metrics for made in result.runs],
@@ -131,7 +135,7 @@ def shown(found: Estimate | None, form: str = "") -> str:
     if found.low is None or found.high is None:
         return mean
     half = (found.high - found.low) / 2
-    return f"{mean} ± {format(half, form) if form else shown_mean(half)}"
+    return f"{mean} ± {format(half, form.removeprefix('+')) if form else shown_mean(half)}"
 
 
 def shown_mean(value: float) -> str:
@@ -151,3 +155,15 @@ def _notes(told: Sweep, names: Sequence[str]) -> Iterator[str]:
         f"paired, against {label(told.baseline.variant.levels, names)}."
     )
     yield f"{told.made} runs made, {told.reused} reused."
+    yield from source_lines([result.variant.plan for result in told.results])
+
+
+def source_lines(plans: Sequence[Plan]) -> Iterator[str]:
+    """Where every cost comes from, what is an estimate said so; those of some plans alone with how many."""
+    known = Counter((source.what, source.text, source.estimate) for plan in plans for source in plan.sources)
+    shown = known.most_common(MOST_SOURCES)
+    for (what, text, estimate), count in shown:
+        only = "" if count == len(plans) else f" ({count} of {len(plans)})"
+        yield f"{'ESTIMATE' if estimate else 'Source'}, {what}: {text}{only}."
+    if len(known) > len(shown):
+        yield f"... and {len(known) - len(shown)} more sources."

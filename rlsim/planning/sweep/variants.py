@@ -26,6 +26,7 @@ class Variant:
     scenario: Scenario
     run: str
     """Hash of what its runs are made from."""
+    plan: Plan
 
     @property
     def label(self) -> str:
@@ -47,7 +48,7 @@ def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
     faults: dict[str, None] = {}
     for choice in choices:
         try:
-            made.append(variant(document, choice)[0])
+            made.append(variant(document, choice))
         except ScenarioError as error:
             faults |= dict.fromkeys(error.faults)
     if faults:
@@ -57,7 +58,7 @@ def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
     return made
 
 
-def variant(document: Document, choice: Choice) -> tuple[Variant, Plan]:
+def variant(document: Document, choice: Choice) -> Variant:
     """One of them; ScenarioError, with file, line and key, when it is refused."""
     laid, arm = document.with_settings(settings_of(choice)), arm_of(choice)
     scenario = laid.resolve_only(arm)
@@ -65,7 +66,7 @@ def variant(document: Document, choice: Choice) -> tuple[Variant, Plan]:
         made = plan(scenario)
     except PlanError as error:
         raise laid.scenario_error(error.errors, arm) from None
-    return Variant({name: one.text for name, one in choice.items()}, scenario, identity(scenario)), made
+    return Variant({name: one.text for name, one in choice.items()}, scenario, identity(scenario), made)
 
 
 def baseline_of(made: Sequence[Variant], texts: Sequence[str]) -> Variant:

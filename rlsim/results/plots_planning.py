@@ -1,0 +1,197 @@
+"""Figures of a plan: how flat the optimum is, time against cost, and what would change the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlsim.results.style import BLACK, BLUE, GREY, ORANGE, PALE, SKY, VERMILLION, legend_below, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from rlsim.results.statistics import Estimate
+
+MOST_TICKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of an axis with the best that the others allow."""
+
+    label: str
+    objective: Estimate | None
+    """None where no choice with this level is feasible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A choice in time and cost."""
+
+    label: str
+    time: Estimate
+    cost: Estimate
+    is_front: bool
+    is_best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An input at a low and a high value."""
+
+    key: str
+    low: str
+    high: str
+    low_change: Estimate
+    """Ratio of the objective to that with the input as it is."""
+    high_change: Estimate
+    low_matters: bool
+    """Whether another choice would be better then."""
+    high_matters: bool
+
+
+@styled
+def optimum(levels: Sequence[Level], axis: str, objective: str, margin: float, title: str, note: str) -> Figure:
+    """The objective over one axis, each level with the best of the other axes; the band within ``margin`` is shaded."""
+    figure = new_figure(5.6, title, note)
+    axes = figure.subplots()
+    known = [(place, level.objective) for place, level in enumerate(levels) if level.objective is not None]
+    best = min(found.mean for _, found in known)
+    axes.axhspan(best, best * (1 + margin), color=SKY, alpha=0.35, lw=0, label=f"within {margin:.0%} of the best")
+    axes.plot([place for place, _ in known], [found.mean for _, found in known], color=BLUE, lw=1.2, zorder=2)
+    for is_replicated, label in ((True, "mean, interval over replications"), (False, "one replication, no interval")):
+        _points(axes, [(place, found) for place, found in known if (found.low is not None) == is_replicated], label)
+    place, found = min(known, key=lambda one: one[1].mean)
+    axes.plot(place, found.mean, "*", ms=17, color=VERMILLION, mec=BLACK, mew=0.6, label="best", zorder=5)
+    _none_feasible(axes, [place for place, level in enumerate(levels) if level.objective is None])
+    every = max(1, -(-len(levels) // MOST_TICKS))
+    axes.set_xticks(range(0, len(levels), every), [level.label for level in levels[::every]])
+    axes.set(xlabel=axis, ylabel=objective, ylim=(0, None), xlim=(-0.6, len(levels) - 0.4))
+    axes.grid(axis="y")
+    legend_below(figure, axes.get_legend_handles_labels()[0])
+    return figure
+
+
+def _points(axes: Axes, some: Sequence[tuple[int, Estimate]], label: str) -> None:
+    if not some:
+        return
+    below = [0.0 if found.low is None else found.mean - found.low for _, found in some]
+    above = [0.0 if found.high is None else found.high - found.mean for _, found in some]
+    is_replicated = some[0][1].low is not None
+    axes.errorbar(
+        [place for place, _ in some],
+        [found.mean for _, found in some],
+        yerr=[below, above] if is_replicated else None,
+        fmt="o",
+        color=BLUE,
+        mfc=BLUE if is_replicated else "white",
+        capsize=3,
+        label=label,
+        zorder=3,
+    )
+
+
+def _none_feasible(axes: Axes, places: Sequence[int]) -> None:
+    if places:
+        axes.plot(
+            places, [0.02] * len(places), "x", color=GREY, transform=axes.get_xaxis_transform(), label="infeasible"
+        )
+
+
+@styled
+def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -> Figure:
+    """Time against cost with intervals; the front is joined, the choice is a star."""
+    figure = new_figure(6.2, title, note)
+    axes = figure.subplots()
+    others = [spot for spot in spots if not spot.is_front]
+    axes.plot(
+        [spot.time.mean for spot in others], [spot.cost.mean for spot in others], "o", ms=5, color=GREY, mfc=PALE,
+        label="beaten in both", zorder=2,
+    )  # fmt: skip
+    front = sorted((spot for spot in spots if spot.is_front), key=lambda spot: spot.time.mean)
+    axes.plot([s.time.mean for s in front], [s.cost.mean for s in front], color=ORANGE, lw=1.4, zorder=2)
+    axes.errorbar(
+        [spot.time.mean for spot in front],
+        [spot.cost.mean for spot in front],
+        xerr=_sides([spot.time for spot in front]),
+        yerr=_sides([spot.cost for spot in front]),
+        fmt="s",
+        color=ORANGE,
+        mec=BLACK,
+        mew=0.6,
+        capsize=3,
+        label="front: nothing is better in both",
+        zorder=3,
+    )
+    for spot in (spot for spot in spots if spot.is_best):
+        axes.plot(
+            spot.time.mean, spot.cost.mean, "*", ms=17, color=VERMILLION, mec=BLACK, mew=0.6, label="choice", zorder=5
+        )
+    _name_spots(axes, front)
+    axes.set(xlabel=time, ylabel=cost)
+    axes.margins(0.12)
+    axes.grid()
+    legend_below(figure, axes.get_legend_handles_labels()[0])
+    return figure
+
+
+def _sides(found: Sequence[Estimate]) -> list[list[float]]:
+    below = [0.0 if one.low is None else one.mean - one.low for one in found]
+    above = [0.0 if one.high is None else one.high - one.mean for one in found]
+    return [below, above]
+
+
+def _name_spots(axes: Axes, front: Sequence[Spot]) -> None:
+    """The ends of the front and the choice by name, and as many between as there is room for."""
+    every = max(1, -(-len(front) // 6))
+    named = [spot for place, spot in enumerate(front) if place % every == 0 or spot.is_best or place == len(front) - 1]
+    for spot in named:
+        axes.annotate(
+            spot.label, (spot.time.mean, spot.cost.mean), xytext=(9, 7), textcoords="offset points", fontsize=9
+        )
+
+
+@styled
+def tornado(bars: Sequence[Bar], objective: str, title: str, note: str) -> Figure:
+    """The change of the choice's objective with each input low and high, the widest on top; hatched: another choice."""
+    from matplotlib.patches import Patch
+
+    figure = new_figure(2.4 + 0.62 * len(bars), title, note)
+    axes = figure.subplots()
+    for row, bar in enumerate(reversed(bars)):
+        ends = ((bar.low, bar.low_change, bar.low_matters, SKY), (bar.high, bar.high_change, bar.high_matters, ORANGE))
+        for text, change, matters, colour in ends:
+            _bar(axes, row, text, change, matters, colour)
+    axes.axvline(0, color=BLACK, lw=1)
+    axes.set_yticks(range(len(bars)), [bar.key for bar in reversed(bars)])
+    axes.set(xlabel=f"change of the choice's {objective}, %", ylim=(-0.7, len(bars) - 0.3))
+    axes.margins(x=0.16)
+    axes.grid(axis="x")
+    patches = [
+        Patch(fc=SKY, ec=GREY, label="input at its low value"),
+        Patch(fc=ORANGE, ec=GREY, label="input at its high value"),
+        Patch(fc="white", ec=BLACK, hatch="///", label="another choice would be better then"),
+    ]
+    legend_below(figure, patches)
+    return figure
+
+
+def _bar(axes: Axes, row: int, text: str, change: Estimate, matters: bool, colour: str) -> None:
+    percent = 100 * (change.mean - 1)
+    error = None if change.low is None or change.high is None else 50 * (change.high - change.low)
+    axes.barh(
+        row, percent, 0.56, color=colour, ec=BLACK if matters else GREY, lw=0.8, hatch="///" if matters else "",
+        xerr=error, capsize=3, error_kw={"lw": 1.2},
+    )  # fmt: skip
+    side = 1 if percent >= 0 else -1
+    axes.annotate(
+        text,
+        (percent + side * (error or 0), row),
+        xytext=(6 * side, 0),
+        textcoords="offset points",
+        ha="left" if side > 0 else "right",
+        va="center",
+        fontsize=9,
+    )
