@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rlsim.results.statistics import Estimate
 
 MOST_TICKS = 16
+FAR = 1.6
+"""Times the front's largest time or cost: a point beyond tells nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Level:
     label: str
     objective: Estimate | None
     """None where no choice with this level is feasible."""
+    series: str = ""
+    """Levels of one series are joined by a line: those that share out as many GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,9 @@ def optimum(levels: Sequence[Level], axis: str, objective: str, margin: float, t
     known = [(place, level.objective) for place, level in enumerate(levels) if level.objective is not None]
     best = min(found.mean for _, found in known)
     axes.axhspan(best, best * (1 + margin), color=SKY, alpha=0.35, lw=0, label=f"within {margin:.0%} of the best")
-    axes.plot([place for place, _ in known], [found.mean for _, found in known], color=BLUE, lw=1.2, zorder=2)
+    for series in dict.fromkeys(level.series for level in levels):
+        line = [(place, found.mean) for place, found in known if levels[place].series == series]
+        axes.plot([place for place, _ in line], [mean for _, mean in line], color=BLUE, lw=1.2, zorder=2)
     for is_replicated, label in ((True, "mean, interval over replications"), (False, "one replication, no interval")):
         _points(axes, [(place, found) for place, found in known if (found.low is not None) == is_replicated], label)
     place, found = min(known, key=lambda one: one[1].mean)
@@ -102,15 +108,18 @@ def _none_feasible(axes: Axes, places: Sequence[int]) -> None:
 
 @styled
 def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -> Figure:
-    """Time against cost with intervals; the front is joined, the choice is a star."""
-    figure = new_figure(6.2, title, note)
-    axes = figure.subplots()
-    others = [spot for spot in spots if not spot.is_front]
-    axes.plot(
-        [spot.time.mean for spot in others], [spot.cost.mean for spot in others], "o", ms=5, color=GREY, mfc=PALE,
-        label="beaten in both", zorder=2,
-    )  # fmt: skip
+    """Time against cost with intervals; the front is joined, the choice is a star. Far points are counted alone."""
     front = sorted((spot for spot in spots if spot.is_front), key=lambda spot: spot.time.mean)
+    most_time, most_cost = (FAR * max(_high(value) for value in found) for found in _both(front))
+    others = [spot for spot in spots if not spot.is_front]
+    shown = [spot for spot in others if spot.time.mean <= most_time and spot.cost.mean <= most_cost]
+    far = f"; {len(others) - len(shown)} points beyond the axes" if len(shown) < len(others) else ""
+    figure = new_figure(6.2, title, note + far)
+    axes = figure.subplots()
+    axes.plot(
+        [spot.time.mean for spot in shown], [spot.cost.mean for spot in shown], "o", ms=5, color=GREY, mfc=PALE,
+        label="beaten in both, or simulated once only", zorder=2,
+    )  # fmt: skip
     axes.plot([s.time.mean for s in front], [s.cost.mean for s in front], color=ORANGE, lw=1.4, zorder=2)
     axes.errorbar(
         [spot.time.mean for spot in front],
@@ -137,6 +146,14 @@ def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -
     return figure
 
 
+def _both(front: Sequence[Spot]) -> tuple[list[Estimate], list[Estimate]]:
+    return [spot.time for spot in front], [spot.cost for spot in front]
+
+
+def _high(found: Estimate) -> float:
+    return found.mean if found.high is None else found.high
+
+
 def _sides(found: Sequence[Estimate]) -> list[list[float]]:
     below = [0.0 if one.low is None else one.mean - one.low for one in found]
     above = [0.0 if one.high is None else one.high - one.mean for one in found]
@@ -147,10 +164,13 @@ def _name_spots(axes: Axes, front: Sequence[Spot]) -> None:
     """The ends of the front and the choice by name, and as many between as there is room for."""
     every = max(1, -(-len(front) // 6))
     named = [spot for place, spot in enumerate(front) if place % every == 0 or spot.is_best or place == len(front) - 1]
-    for spot in named:
+    for place, spot in enumerate(named):
+        above = place % 2 == 0
         axes.annotate(
-            spot.label, (spot.time.mean, spot.cost.mean), xytext=(9, 7), textcoords="offset points", fontsize=9
-        )
+            spot.label, (spot.time.mean, spot.cost.mean), xytext=(10, 10 if above else -10), textcoords="offset points",
+            fontsize=9, va="bottom" if above else "top", bbox={"fc": "white", "ec": "none", "pad": 1, "alpha": 0.8},
+            zorder=6,
+        )  # fmt: skip
 
 
 @styled
@@ -158,16 +178,15 @@ def tornado(bars: Sequence[Bar], objective: str, title: str, note: str) -> Figur
     """The change of the choice's objective with each input low and high, the widest on top; hatched: another choice."""
     from matplotlib.patches import Patch
 
-    figure = new_figure(2.4 + 0.62 * len(bars), title, note)
+    figure = new_figure(2.4 + 0.7 * len(bars), title, note)
     axes = figure.subplots()
     for row, bar in enumerate(reversed(bars)):
-        ends = ((bar.low, bar.low_change, bar.low_matters, SKY), (bar.high, bar.high_change, bar.high_matters, ORANGE))
-        for text, change, matters, colour in ends:
-            _bar(axes, row, text, change, matters, colour)
+        _bar(axes, row, bar.low_change, bar.low_matters, SKY)
+        _bar(axes, row, bar.high_change, bar.high_matters, ORANGE)
     axes.axvline(0, color=BLACK, lw=1)
-    axes.set_yticks(range(len(bars)), [bar.key for bar in reversed(bars)])
+    axes.set_yticks(range(len(bars)), [f"{bar.key}\n{bar.low} to {bar.high}" for bar in reversed(bars)])
     axes.set(xlabel=f"change of the choice's {objective}, %", ylim=(-0.7, len(bars) - 0.3))
-    axes.margins(x=0.16)
+    axes.margins(x=0.08)
     axes.grid(axis="x")
     patches = [
         Patch(fc=SKY, ec=GREY, label="input at its low value"),
@@ -178,20 +197,9 @@ def tornado(bars: Sequence[Bar], objective: str, title: str, note: str) -> Figur
     return figure
 
 
-def _bar(axes: Axes, row: int, text: str, change: Estimate, matters: bool, colour: str) -> None:
-    percent = 100 * (change.mean - 1)
+def _bar(axes: Axes, row: int, change: Estimate, matters: bool, colour: str) -> None:
     error = None if change.low is None or change.high is None else 50 * (change.high - change.low)
     axes.barh(
-        row, percent, 0.56, color=colour, ec=BLACK if matters else GREY, lw=0.8, hatch="///" if matters else "",
-        xerr=error, capsize=3, error_kw={"lw": 1.2},
+        row, 100 * (change.mean - 1), 0.56, color=colour, ec=BLACK if matters else GREY, lw=0.8,
+        hatch="///" if matters else "", xerr=error, capsize=3, error_kw={"lw": 1.2},
     )  # fmt: skip
-    side = 1 if percent >= 0 else -1
-    axes.annotate(
-        text,
-        (percent + side * (error or 0), row),
-        xytext=(6 * side, 0),
-        textcoords="offset points",
-        ha="left" if side > 0 else "right",
-        va="center",
-        fontsize=9,
-    )

@@ -27,6 +27,8 @@ class Decision:
     looked_at: Mapping[At, Scored]
     """All feasible points that were simulated, on one replication at least."""
     time_metric: str
+    written: tuple[Scored, ...]
+    """The scenario as it stands, where it is a feasible point."""
     left_out: int
     """Points within the margin that were not replicated, for there are too many."""
 
@@ -61,15 +63,19 @@ def is_tied(found: Estimate) -> bool:
 def decide(judge: Judge, looked_at: Mapping[At, Scored], replications: int, time_metric: str) -> Decision | None:
     """The choice; None where no point is feasible."""
     left, left_out = dict(looked_at), 0
+    as_written = [at for at in judge.candidates.space.written() if at in looked_at]
     scored: dict[At, Scored] = {}
     while left and not scored:
         contenders, left_out = _contenders(left, time_metric)
-        scored = judge.score(contenders, NOMINAL, replications)
+        scored = judge.score([*contenders, *as_written], NOMINAL, replications)
         left = {at: one for at, one in left.items() if at not in contenders}
     if not scored:
         return None
     ordered = sorted(scored.values(), key=lambda one: (one.value, one.at))
-    return Decision(ordered[0], tuple(ordered), tuple(front(ordered, time_metric)), looked_at, time_metric, left_out)
+    written = tuple(scored[at] for at in as_written if at in scored)
+    return Decision(
+        ordered[0], tuple(ordered), tuple(front(ordered, time_metric)), looked_at, time_metric, written, left_out
+    )
 
 
 def _contenders(looked_at: Mapping[At, Scored], time_metric: str) -> tuple[list[At], int]:

@@ -46,27 +46,26 @@ class Guided:
         self._found: dict[At, Scored] = {}
         self._tried: set[At] = set()
         """Simulated, whatever came of it."""
+        self._starts: set[At] = set()
+        """Proposed points from which there was no descent."""
         self._asked = 0
 
     def run(self) -> dict[At, Scored]:
-        """TPE, a descent from the best point, TPE with what is left, and a descent from whatever is better."""
-        self._study.enqueue_trial(self._params(tuple(len(axis.factor.levels) // 2 for axis in self._space.axes)))
+        """TPE, a descent from the best point, and again with what is left, from the best not descended from."""
+        middle = tuple(len(axis.factor.levels) // 2 for axis in self._space.axes)
+        for at in dict.fromkeys([*self._space.written(), middle]):
+            self._study.enqueue_trial(self._params(at))
         self._propose_until(math.ceil(FIRST_SHARE * self._most))
-        descended: set[At] = set()
         while self._is_open():
-            best = self._best()
-            if best is not None and best not in descended:
-                descended.add(best)
-                descended.add(self._descend(best))
-            else:
-                self._propose_until(len(self._tried) + BATCH)
+            start = min(self._starts, key=lambda at: (self._found[at].value, at), default=None)
+            if start is not None:
+                self._starts.remove(start)
+                self._starts.discard(self._descend(start))
+            self._propose_until(len(self._tried) + BATCH)
         return self._found
 
     def _is_open(self) -> bool:
         return len(self._tried) < self._most and self._asked < ASKS_PER_EVALUATION * self._most
-
-    def _best(self) -> At | None:
-        return min(self._found, key=lambda at: (self._found[at].value, at), default=None)
 
     def _propose_until(self, tried: int) -> None:
         while len(self._tried) < min(tried, self._most) and self._is_open():
@@ -74,6 +73,7 @@ class Guided:
             self._asked += len(trials)
             asked = {trial.number: self._point(trial) for trial in trials}
             self._try(list(asked.values()))
+            self._starts |= {at for at in asked.values() if at in self._found}
             for trial in trials:
                 self._tell(trial, asked[trial.number])
 
@@ -110,7 +110,8 @@ class Guided:
         while at != before and self._is_open():
             before = at
             for number, axis in enumerate(self._space.axes):
-                at = self._along(at, number) if axis.is_ordered else self._best_level(at, number)
+                at = self._along(at, number) if axis.is_ordered else self._best_of(at, number, self._levels(number))
+                at = self._best_of(at, number, axis.kin(at[number]))
         return at
 
     def _along(self, at: At, axis: int) -> At:
@@ -129,8 +130,11 @@ class Guided:
         points = (_moved(at, axis, index) for index in range(at[axis] + way, end, way))
         return next((moved for moved in points if self._is_candidate(moved)), None)
 
-    def _best_level(self, at: At, axis: int) -> At:
-        for index in range(len(self._space.axes[axis].factor.levels)):
+    def _levels(self, axis: int) -> list[int]:
+        return list(range(len(self._space.axes[axis].factor.levels)))
+
+    def _best_of(self, at: At, axis: int, levels: list[int]) -> At:
+        for index in levels:
             moved = _moved(at, axis, index)
             if self._is_candidate(moved) and self._is_better(moved, at):
                 at = moved

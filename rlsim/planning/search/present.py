@@ -73,6 +73,7 @@ def _point(one: Scored, decision: Decision) -> dict[str, Any]:
         "start_lag_max": max(one.values("start_lag_max")),
         "ratio_to_best": asdict(decision.ratio(one)),
         "on_front": one in decision.front,
+        "as_written": one in decision.written,
         "tied_with_best": one in decision.tied,
         "run": one.candidate.variant.run,
     }
@@ -93,6 +94,9 @@ def _choice_lines(told: Answer, decision: Decision, names: Sequence[str]) -> Ite
     yield f"  step {step} s, {usd} USD per million trained tokens, start lag at most {lag:g}"
     yield f"  {best.candidate.gpus} GPUs, {best.candidate.usd_per_hour:.2f} USD an hour"
     yield f"  {_flatness(decision, names)}"
+    for one in decision.written:
+        levels = label(one.candidate.variant.levels, names)
+        yield f"As written ({levels}): {shown(decision.ratio(one), '.3f')} times the choice's {what}."
 
 
 def _flatness(decision: Decision, names: Sequence[str]) -> str:
@@ -130,8 +134,8 @@ def _contenders(told: Answer, decision: Decision, names: Sequence[str]) -> Table
     extra = [] if objective != "seconds_per_million_trained_tokens" else ["s /M tokens"]
     title = f"Contenders, {told.question.replications} replication(s) each on the same luck"
     table = new_table(title, [short(name, names) for name in names], [*extra, *titles])
-    for one in [*decision.contenders[:ROWS], *(one for one in decision.contenders[ROWS:] if one in decision.front)]:
-        marks = ("front " if one in decision.front else "") + ("tied" if one in decision.tied else "")
+    told_anyway = (*decision.front, *decision.written)
+    for one in [*decision.contenders[:ROWS], *(one for one in decision.contenders[ROWS:] if one in told_anyway)]:
         table.add_row(
             *(one.candidate.variant.levels[name] for name in names),
             *(shown(one.estimate(objective)) for _ in extra),
@@ -141,9 +145,19 @@ def _contenders(told: Answer, decision: Decision, names: Sequence[str]) -> Table
             f"{one.candidate.usd_per_hour:.2f}",
             f"{max(one.values('start_lag_max')):g}",
             shown(decision.ratio(one), ".3f"),
-            "best" if one is decision.best else marks.strip(),
+            _marks(one, decision),
         )
     return table
+
+
+def _marks(one: Scored, decision: Decision) -> str:
+    marks = {
+        "best": one is decision.best,
+        "front": one in decision.front,
+        "tied": one in decision.tied and one is not decision.best,
+        "written": one in decision.written,
+    }
+    return " ".join(mark for mark, has_it in marks.items() if has_it)
 
 
 def _robust(told: Robust, names: Sequence[str]) -> Table:
@@ -167,7 +181,7 @@ def _tornado(swings: Sequence[Swing], decision: Decision, names: Sequence[str]) 
     for one in by_swing(swings):
         best = "the same" if one.best == decision.best.candidate.variant.levels else label(one.best, names)
         table.add_row(
-            one.key,
+            short(one.key, [other.key for other in swings]),
             one.text,
             _percent(one.change),
             best,

@@ -16,6 +16,7 @@ from rlsim.planning.sweep.present import label, short, varying
 from rlsim.results.atomic import replacing
 from rlsim.results.plots_planning import Bar, Level, Spot, optimum, pareto, tornado
 from rlsim.results.style import save_figure
+from rlsim.scenario.variation import Level as Written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +43,7 @@ def save_answer(directory: Path, told: Answer) -> None:
     bars = _bars(told.swings)
     if bars:
         objective = OBJECTIVES[told.decision.best.objective]
-        note = f"Paired, {_replications(told)}; values at the bars' ends; choice: {_named(told.decision)}"
+        note = f"Paired, {_replications(told)}; choice: {_named(told.decision)}"
         title = f"What the choice depends on, {told.scenario}"
         save_figure(tornado(bars, objective, title, note), directory / "tornado.png")
 
@@ -80,12 +81,19 @@ def _optimum(told: Answer, decision: Decision, axis: Axis) -> Figure:
     levels = []
     for index, level in enumerate(axis.factor.levels):
         best = _best_with(decision, number, index)
-        levels.append(Level(level.text, None if best is None else best.estimate(best.objective)))
+        found = None if best is None else best.estimate(best.objective)
+        levels.append(Level(level.text, found, _series(level)))
     objective = decision.best.objective
     note = f"Each point: the best found over the other axes; {_replications(told)}"
     named = short(axis.name, [one.name for one in told.question.space.axes])
     title = f"How flat the optimum is, {told.scenario}"
     return optimum(levels, _axis_title(axis.name, named), UNITS[objective], MARGIN, title, note)
+
+
+def _series(level: Written) -> str:
+    """Levels that set the size of the cluster are joined where it is the same."""
+    sizes = [str(node.value) for path, node in level.settings if path == ("cluster", "gpus")]
+    return sizes[0] if sizes else ""
 
 
 def _axis_title(name: str, named: str) -> str:

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
+from rlsim.scenario.schema import Scenario
 from rlsim.scenario.source import Document
 from rlsim.scenario.tree import Node, find, plain
 from rlsim.scenario.variation import ARM, Choice, Factor, Level, arms_factor, factor, level, level_of
@@ -37,6 +38,21 @@ class Axis:
     def name(self) -> str:
         """Of its key."""
         return self.factor.name
+
+    def kin(self, index: int) -> list[int]:
+        """Of a split, the splits of other numbers of GPUs that are most like it; none of any other axis."""
+        if self.name != SPLIT:
+            return []
+        levels = [_gpus(one) for one in self.factor.levels]
+        own, total = levels[index]
+        others = dict.fromkeys(whole for _, whole in levels if whole != total)
+        return [
+            min(
+                (place for place, (_, whole) in enumerate(levels) if whole == other),
+                key=lambda place: abs(levels[place][0] / other - own / total),
+            )
+            for other in others
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,16 @@ class Space:
     def choice(self, at: At) -> Choice:
         """The levels of a point."""
         return {axis.name: axis.factor.levels[index] for axis, index in zip(self.axes, at, strict=True)}
+
+    def written(self) -> list[At]:
+        """The points that are the scenario as it stands, one an arm; fewer where it has values that are no level."""
+        found = [self._place(arm, scenario) for arm, scenario in self.document.resolve_all().items()]
+        return [at for at in dict.fromkeys(found) if at is not None]
+
+    def _place(self, arm: str | None, scenario: Scenario) -> At | None:
+        tree = scenario.model_dump(mode="json")
+        at = [_matching(axis.factor, arm, tree) for axis in self.axes]
+        return None if None in at else tuple(index for index in at if index is not None)
 
     def texts(self, at: At) -> dict[str, str]:
         """The levels of a point as written."""
@@ -190,6 +216,28 @@ def is_ordered(one: Factor) -> bool:
     values = [_first_number(level) for level in one.levels]
     numbers = [value for value in values if value is not None]
     return len(numbers) == len(values) and sorted(numbers) in (numbers, numbers[::-1])
+
+
+def _matching(one: Factor, arm: str | None, tree: Mapping[str, Any]) -> int | None:
+    """The first level that changes nothing."""
+    for index, found in enumerate(one.levels):
+        is_arm = one.name == ARM
+        if found.arm == arm if is_arm else all(plain(node) == _value(tree, path) for path, node in found.settings):
+            return index
+    return None
+
+
+def _value(tree: Mapping[str, Any], path: Sequence[str]) -> object:
+    node: Any = tree
+    for key in path:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def _gpus(one: Level) -> tuple[int, int]:
+    """GPUs of rollout and in all of a split."""
+    rollout, _, total = (int(str(node.value)) for _, node in one.settings)
+    return rollout, total
 
 
 def _first_number(one: Level) -> float | None:
