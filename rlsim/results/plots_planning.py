@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rlsim.results.statistics import Estimate
 
 MOST_TICKS = 16
+HIGH = 3.0
+"""Times the best: where the axis of the objective ends."""
 FAR = 1.6
 """Times the front's largest time or cost: a point beyond tells nothing."""
 
@@ -74,7 +76,8 @@ def optimum(levels: Sequence[Level], axis: str, objective: str, margin: float, t
     _none_feasible(axes, [place for place, level in enumerate(levels) if level.objective is None])
     every = max(1, -(-len(levels) // MOST_TICKS))
     axes.set_xticks(range(0, len(levels), every), [level.label for level in levels[::every]])
-    axes.set(xlabel=axis, ylabel=objective, ylim=(0, None), xlim=(-0.6, len(levels) - 0.4))
+    axes.set(xlabel=axis, ylabel=objective, xlim=(-0.6, len(levels) - 0.4))
+    _cut(axes, known, HIGH * best)
     axes.grid(axis="y")
     legend_below(figure, axes.get_legend_handles_labels()[0])
     return figure
@@ -97,6 +100,21 @@ def _points(axes: Axes, some: Sequence[tuple[int, Estimate]], label: str) -> Non
         label=label,
         zorder=3,
     )
+
+
+def _cut(axes: Axes, known: Sequence[tuple[int, Estimate]], most: float) -> None:
+    """The axis from 0 to ``most`` at most; what lies above is marked at the edge with its value."""
+    above = [(place, found.mean) for place, found in known if found.mean > most]
+    if not above:
+        axes.set_ylim(0, None)
+        return
+    axes.set_ylim(0, most)
+    for place, value in above:
+        axes.plot(place, 0.97, "^", color=BLUE, mfc="white", transform=axes.get_xaxis_transform(), zorder=4)
+        axes.annotate(
+            f"{value:.3g}", (place, 0.97), xycoords=("data", "axes fraction"), xytext=(0, -7), ha="center", va="top",
+            textcoords="offset points", fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 0.5}, zorder=5,
+        )  # fmt: skip
 
 
 def _none_feasible(axes: Axes, places: Sequence[int]) -> None:
@@ -181,8 +199,8 @@ def tornado(bars: Sequence[Bar], objective: str, title: str, note: str) -> Figur
     figure = new_figure(2.4 + 0.7 * len(bars), title, note)
     axes = figure.subplots()
     for row, bar in enumerate(reversed(bars)):
-        _bar(axes, row, bar.low_change, bar.low_matters, SKY)
-        _bar(axes, row, bar.high_change, bar.high_matters, ORANGE)
+        _bar(axes, row + 0.15, bar.low_change, bar.low_matters, SKY)
+        _bar(axes, row - 0.15, bar.high_change, bar.high_matters, ORANGE)
     axes.axvline(0, color=BLACK, lw=1)
     axes.set_yticks(range(len(bars)), [f"{bar.key}\n{bar.low} to {bar.high}" for bar in reversed(bars)])
     axes.set(xlabel=f"change of the choice's {objective}, %", ylim=(-0.7, len(bars) - 0.3))
@@ -197,9 +215,9 @@ def tornado(bars: Sequence[Bar], objective: str, title: str, note: str) -> Figur
     return figure
 
 
-def _bar(axes: Axes, row: int, change: Estimate, matters: bool, colour: str) -> None:
+def _bar(axes: Axes, row: float, change: Estimate, matters: bool, colour: str) -> None:
     error = None if change.low is None or change.high is None else 50 * (change.high - change.low)
     axes.barh(
-        row, 100 * (change.mean - 1), 0.56, color=colour, ec=BLACK if matters else GREY, lw=0.8,
+        row, 100 * (change.mean - 1), 0.3, color=colour, ec=BLACK if matters else GREY, lw=0.8,
         hatch="///" if matters else "", xerr=error, capsize=3, error_kw={"lw": 1.2},
     )  # fmt: skip

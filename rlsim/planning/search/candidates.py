@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from rlsim.build import Plan
 from rlsim.build.training import TRAINER_STATE_BYTES_PER_PARAMETER
 from rlsim.core.errors import ScenarioError
 from rlsim.costs.memory import GIB
-from rlsim.planning.search.space import At, Space
+from rlsim.planning.search.space import SPLIT, At, Space
 from rlsim.planning.sweep.variants import Variant, variant
 from rlsim.results.metrics import gpus_used, price
 from rlsim.scenario.search import Limits
@@ -83,6 +84,8 @@ class Candidates:
             made = variant(self.space.document, {**choice, **case.settings})
         except ScenarioError as error:
             return Infeasible(at, _kind(error.faults[0], choice), error.faults[0])
+        if made.plan.colocated and "+" in self.space.texts(at).get(SPLIT, ""):
+            return Infeasible(at, "split of shared GPUs", "this policy shares all GPUs: a split with shared: true")
         gpus, usd_per_hour = gpus_used(made.plan), gpus_used(made.plan) * price(made.plan)[0]
         named = Variant(self.space.texts(at), made.scenario, made.run, made.plan)
         for kind, text in _broken(self.limits, gpus, usd_per_hour, made.plan):
@@ -94,8 +97,8 @@ def _kind(fault: str, choice: Mapping[str, object]) -> str:
     """The key that a fault names, without the place where it was written."""
     if "gpu_memory_utilization: found" in fault:
         return "engine memory"
-    before, _, rest = fault.partition(": found ")
-    key = before.rsplit(": ", 1)[-1]
+    before, _, rest = fault.partition("; allowed: ")
+    key = re.split(r": (?:found|unknown key|missing|unknown arm)\b", before)[0].rsplit(": ", 1)[-1]
     if not rest:
         return "refused"
     if key.startswith("search.axes."):

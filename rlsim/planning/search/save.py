@@ -93,7 +93,8 @@ def _optimum(told: Answer, decision: Decision, axis: Axis) -> Figure:
 def _series(level: Written) -> str:
     """Levels that set the size of the cluster are joined where it is the same."""
     sizes = [str(node.value) for path, node in level.settings if path == ("cluster", "gpus")]
-    return sizes[0] if sizes else ""
+    shared = "" if "+" in level.text else " shared"
+    return sizes[0] + shared if sizes else ""
 
 
 def _axis_title(name: str, named: str) -> str:

@@ -86,6 +86,10 @@ def question(
         _factors(document, "sensitivity", sensitivity),
         replications or scenario.run.replications,
     )
+    for name in ("uncertain", "sensitivity"):
+        for factor in getattr(asked, name):
+            if factor.name in {axis.name for axis in space.axes}:
+                raise ParameterError(f"--{name}", factor.name, "an input that is no axis: what is chosen is known")
     if given.objective == "step_seconds" and _batch_axes(space):
         allowed = f"{SECONDS} or usd_per_million_trained_tokens: {', '.join(_batch_axes(space))} changes what a step is"
         raise ParameterError("--objective", "step_seconds", allowed)
