@@ -7,6 +7,7 @@ a killed one finds its runs in the store and goes on.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from rlsim.core.errors import RlsimError
@@ -160,5 +161,7 @@ def _study(seed: int, evaluations: int) -> Any:
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     startup = max(4, math.ceil(FIRST_SHARE * evaluations / 2))
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # Of constant_liar, for batches.
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True)
     return optuna.create_study(sampler=sampler, direction="minimize")
