@@ -21,7 +21,19 @@ from rlsim.scenario.schema import Scenario
 UNREAD = frozenset({"name", "description", "published", "sensitivity", "headline", "live", "search"})
 """Sections that a simulated run does not read."""
 _UNREAD_OF_RUN = frozenset({"replications", "confidence"})
-_MAKERS = ("core", "scenario", "policies", "presets", "costs", "workload", "controller", "build", "world", "sim")
+_MAKERS = (
+    "core",
+    "scenario",
+    "policies",
+    "presets",
+    "costs",
+    "workload",
+    "learning",
+    "controller",
+    "build",
+    "world",
+    "sim",
+)
 _FILES = (".py", ".yaml", ".json")
 _USER_FILES = (".json", ".csv", ".txt")
 LETTERS = 32
