@@ -8,9 +8,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Name, Positive, Seconds, Section
+from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section
 
-Objective = Literal["step_seconds", "seconds_per_million_trained_tokens", "usd_per_million_trained_tokens"]
+Objective = Literal[
+    "step_seconds",
+    "seconds_per_million_trained_tokens",
+    "usd_per_million_trained_tokens",
+    "seconds_to_target",
+    "usd_to_target",
+]
 
 
 class Limits(Section):
@@ -24,6 +30,9 @@ class Limits(Section):
     )
     max_step_seconds: Positive | None = Field(default=None, description="Step time; None: no limit")
     max_usd_per_million_trained_tokens: Positive | None = Field(default=None, description="None: no limit")
+    target_success: Fraction | None = Field(
+        default=None, description="Success rate to reach within the run's steps; needs a learning section; an estimate"
+    )
 
 
 class Search(Section):
@@ -50,7 +59,9 @@ class Search(Section):
     )
 
     def contradictions(self) -> Iterator[ParameterError]:
-        """Inputs that are chosen and uncertain at once."""
+        """Inputs that are chosen and uncertain at once, and a way to a target that is not said."""
+        if self.objective.endswith("_to_target") and self.limits.target_success is None:
+            yield ParameterError("limits.target_success", None, f"a success rate, with objective: {self.objective}")
         for name in ("uncertain", "sensitivity"):
             for key in getattr(self, name):
                 if key in self.axes:

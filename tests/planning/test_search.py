@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from search_problems import PROBLEMS, Problem, judge
+from search_problems import ONE_OFF, PROBLEMS, Problem, judge
 from sweep_files import ENVIRONMENT, ROOT, command, rlsim, told, written
 from test_sweep import journal_lines
 
@@ -22,6 +22,7 @@ from rlsim.planning.search.study import Answer, answer, question
 from rlsim.planning.sweep.orders import Processes
 from rlsim.planning.sweep.store import RunStore
 from rlsim.results.metrics import Metrics
+from rlsim.results.progress import used_at
 from rlsim.results.statistics import paired_ratio
 from rlsim.scenario.source import load
 
@@ -212,6 +213,35 @@ def test_one_more_gpu_is_worth_what_runs_with_it_say(tmp_path: Path) -> None:
         mean = sum(own) / 2 - found.decision.best.value
         assert more.seconds.mean == pytest.approx(mean, abs=1e-9)
     assert {more.role for more in found.more} == {"rollout", "trainer"}
+
+
+LEARNS = "learning:\n  curve: {half_updates: 2}\n"
+
+
+def test_the_way_to_a_target_is_that_of_runs_made_alone_and_one_that_ends_before_is_counted(tmp_path: Path) -> None:
+    changes = (*ONE_OFF, ("steps: 3", "steps: 8"))
+    budget = ("target_success=0.45",)
+    problem = Problem(changes, ("split={gpus: 4, step: 1}",), LEARNS, budget, "seconds_to_target")
+    found = answered(problem, tmp_path)
+    assert found.decision is not None
+    assert found.question.measures == ("seconds_to_target", "usd_to_target")
+    for one in found.decision.contenders:
+        scenario = one.candidate.variant.scenario
+        columns = [perform(Task("alone", scenario, number)).progress for number in range(2)]
+        assert all(column is not None for column in columns)
+        for used, metric in (("seconds", "seconds_to_target"), ("usd", "usd_to_target")):
+            assert one.values(metric) == [used_at(column, 0.45, used) for column in columns if column is not None]
+    short = Problem((*ONE_OFF,), problem.axes, LEARNS, ("target_success=0.99",), "seconds_to_target")
+    missed = answered(short, tmp_path)
+    assert missed.decision is None
+    assert missed.infeasible["target_success"][0] == 3
+
+
+def test_a_target_needs_a_learning_section(tmp_path: Path) -> None:
+    with pytest.raises(RlsimError, match="no learning section"):
+        answered(Problem((), LITTLE.axes, budget=("target_success=0.5",)), tmp_path)
+    with pytest.raises(ParameterError, match="a success rate"):
+        answered(Problem((), LITTLE.axes, objective="usd_to_target"), tmp_path)
 
 
 def test_a_killed_search_goes_on_and_simulates_nothing_twice(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def _broken(limits: Limits, gpus: int, usd_per_hour: float, plan: Plan) -> list[
         found.append(("max_gpus", f"{gpus} GPUs in use; allowed: {limits.max_gpus}"))
     if limits.max_usd_per_hour is not None and usd_per_hour > limits.max_usd_per_hour:
         found.append(("max_usd_per_hour", f"{usd_per_hour:.2f} USD an hour; allowed: {limits.max_usd_per_hour:g}"))
+    if limits.target_success is not None and plan.learning is None:
+        found.append(("target_success", "no learning section: nothing says what batches are worth"))
     short = _trainer_shortage(plan)
     if short:
         found.append(("trainer memory", short))

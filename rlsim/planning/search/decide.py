@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlsim.planning.search.candidates import NOMINAL
-from rlsim.planning.search.scoring import COST, Judge, Scored
+from rlsim.planning.search.scoring import Judge, Scored
 from rlsim.planning.search.space import At
 from rlsim.results.statistics import Estimate, paired_ratio
 
+Measures = tuple[str, str]
+"""Metrics of time and of cost, between which the front is."""
 MARGIN = 0.05
 """A point this much above the best, or above the front in both time and cost, is still a contender."""
 MOST_CONTENDERS = 48
@@ -26,7 +28,7 @@ class Decision:
     """Contenders that no other beats in both time and cost, by increasing time."""
     looked_at: Mapping[At, Scored]
     """All feasible points that were simulated, on one replication at least."""
-    time_metric: str
+    measures: Measures
     written: tuple[Scored, ...]
     """The scenario as it stands, where it is a feasible point."""
     left_out: int
@@ -60,43 +62,41 @@ def is_tied(found: Estimate) -> bool:
     return found.low <= 1 <= found.high
 
 
-def decide(judge: Judge, looked_at: Mapping[At, Scored], replications: int, time_metric: str) -> Decision | None:
+def decide(judge: Judge, looked_at: Mapping[At, Scored], replications: int, measures: Measures) -> Decision | None:
     """The choice; None where no point is feasible."""
     left, left_out = dict(looked_at), 0
     as_written = [at for at in judge.candidates.space.written() if at in looked_at]
     scored: dict[At, Scored] = {}
     while left and not scored:
-        contenders, left_out = _contenders(left, time_metric)
+        contenders, left_out = _contenders(left, measures)
         scored = judge.score([*contenders, *as_written], NOMINAL, replications)
         left = {at: one for at, one in left.items() if at not in contenders}
     if not scored:
         return None
     ordered = sorted(scored.values(), key=lambda one: (one.value, one.at))
     written = tuple(scored[at] for at in as_written if at in scored)
-    return Decision(
-        ordered[0], tuple(ordered), tuple(front(ordered, time_metric)), looked_at, time_metric, written, left_out
-    )
+    return Decision(ordered[0], tuple(ordered), tuple(front(ordered, measures)), looked_at, measures, written, left_out)
 
 
-def _contenders(looked_at: Mapping[At, Scored], time_metric: str) -> tuple[list[At], int]:
+def _contenders(looked_at: Mapping[At, Scored], measures: Measures) -> tuple[list[At], int]:
     """Points within the margin of the best or of the front, the best first, and how many more there are."""
     some = sorted(looked_at.values(), key=lambda one: (one.value, one.at))
-    near = [one.at for one in some if _is_near(one, some, time_metric)]
+    near = [one.at for one in some if _is_near(one, some, measures)]
     return near[:MOST_CONTENDERS], max(0, len(near) - MOST_CONTENDERS)
 
 
-def _is_near(one: Scored, some: Sequence[Scored], time_metric: str) -> bool:
+def _is_near(one: Scored, some: Sequence[Scored], measures: Measures) -> bool:
     if one.value <= some[0].value * (1 + MARGIN):
         return True
-    time, cost = _mean(one, time_metric) / (1 + MARGIN), _mean(one, COST) / (1 + MARGIN)
-    return not any(_mean(other, time_metric) < time and _mean(other, COST) < cost for other in some)
+    time, cost = _mean(one, measures[0]) / (1 + MARGIN), _mean(one, measures[1]) / (1 + MARGIN)
+    return not any(_mean(other, measures[0]) < time and _mean(other, measures[1]) < cost for other in some)
 
 
-def front(some: Sequence[Scored], time_metric: str) -> list[Scored]:
+def front(some: Sequence[Scored], measures: Measures) -> list[Scored]:
     """Those that no other beats in both time and cost, by increasing time."""
     found: list[Scored] = []
-    for one in sorted(some, key=lambda one: (_mean(one, time_metric), _mean(one, COST))):
-        if not found or _mean(one, COST) < _mean(found[-1], COST):
+    for one in sorted(some, key=lambda one: (_mean(one, measures[0]), _mean(one, measures[1]))):
+        if not found or _mean(one, measures[1]) < _mean(found[-1], measures[1]):
             found.append(one)
     return found
 

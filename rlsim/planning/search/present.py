@@ -18,12 +18,19 @@ from rlsim.planning.search.study import Answer, is_exhaustive
 from rlsim.planning.sweep.present import label, new_table, rendered, short, shown, shown_mean, source_lines, varying
 from rlsim.results.statistics import Estimate
 
+_EXTRA = {
+    "seconds_per_million_trained_tokens": "s /M tokens",
+    "seconds_to_target": "s to target",
+    "usd_to_target": "USD to target",
+}
 ROWS = 20
 """Contenders in the table."""
 OBJECTIVES = {
     "step_seconds": "step time",
     "seconds_per_million_trained_tokens": "seconds per million trained tokens",
     COST: "USD per million trained tokens",
+    "seconds_to_target": "seconds to the target",
+    "usd_to_target": "USD to the target",
 }
 
 
@@ -92,6 +99,9 @@ def _choice_lines(told: Answer, decision: Decision, names: Sequence[str]) -> Ite
     step, usd = shown(best.estimate("step_seconds")), shown(best.estimate(COST))
     lag = max(best.values("start_lag_max"))
     yield f"  step {step} s, {usd} USD per million trained tokens, start lag at most {lag:g}"
+    if decision.best.target is not None:
+        seconds, money = shown(best.estimate("seconds_to_target")), shown(best.estimate("usd_to_target"))
+        yield f"  ESTIMATE: to a success rate of {best.target:g} in {seconds} s, for {money} USD (docs/learning.md)"
     yield f"  {best.candidate.gpus} GPUs, {best.candidate.usd_per_hour:.2f} USD an hour"
     yield f"  {_flatness(decision, names)}"
     for one in decision.written:
@@ -131,7 +141,7 @@ def _search_lines(told: Answer) -> Iterator[str]:
 def _contenders(told: Answer, decision: Decision, names: Sequence[str]) -> Table:
     objective = decision.best.objective
     titles = ["step, s", "USD /M tokens", "GPUs", "USD /h", "start lag, max", "over best", ""]
-    extra = [] if objective != "seconds_per_million_trained_tokens" else ["s /M tokens"]
+    extra = [] if objective in ("step_seconds", COST) else [_EXTRA[objective]]
     title = f"Contenders, {told.question.replications} replication(s) each on the same luck"
     table = new_table(title, [short(name, names) for name in names], [*extra, *titles])
     told_anyway = (*decision.front, *decision.written)

@@ -25,6 +25,8 @@ UNITS = {
     "step_seconds": "step time, s",
     "seconds_per_million_trained_tokens": "time per million trained tokens, s",
     COST: "cost, USD per million trained tokens",
+    "seconds_to_target": "time to the target, s (estimate)",
+    "usd_to_target": "cost to the target, USD (estimate)",
 }
 
 
@@ -59,8 +61,8 @@ def _pareto(told: Answer, decision: Decision) -> Figure:
     spots = [
         Spot(
             label(one.candidate.variant.levels, names),
-            one.estimate(decision.time_metric),
-            one.estimate(COST),
+            one.estimate(decision.measures[0]),
+            one.estimate(decision.measures[1]),
             one in decision.front,
             one is decision.best,
         )
@@ -68,12 +70,14 @@ def _pareto(told: Answer, decision: Decision) -> Figure:
     ]
     replicated = {one.at for one in decision.contenders}
     spots += [
-        Spot("", one.estimate(decision.time_metric), one.estimate(COST), False, False)
+        Spot("", one.estimate(decision.measures[0]), one.estimate(decision.measures[1]), False, False)
         for at, one in decision.looked_at.items()
         if at not in replicated
     ]
     note = f"Contenders: {_replications(told)}; the other points: one replication"
-    return pareto(spots, UNITS[decision.time_metric], UNITS[COST], f"Time against cost, {told.scenario}", note)
+    return pareto(
+        spots, UNITS[decision.measures[0]], UNITS[decision.measures[1]], f"Time against cost, {told.scenario}", note
+    )
 
 
 def _optimum(told: Answer, decision: Decision, axis: Axis) -> Figure:

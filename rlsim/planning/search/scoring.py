@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rlsim.planning.search.candidates import NOMINAL, Candidate, Candidates, Case
 from rlsim.planning.search.space import At
-from rlsim.planning.sweep.orders import Makers, made_all
+from rlsim.planning.sweep.orders import PROGRESS, Makers, made_all
 from rlsim.planning.sweep.store import Made, RunStore
 from rlsim.planning.sweep.study import Result
+from rlsim.results.columns import Columns
+from rlsim.results.progress import used_at
 from rlsim.results.statistics import Estimate, interval
 
 COST = "usd_per_million_trained_tokens"
+TO_TARGET = {"seconds_to_target": "seconds", "usd_to_target": "usd"}
+"""Measures of the way to the target, by what is used up on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,8 @@ class Scored:
     candidate: Candidate
     objective: str
     result: Result
+    target: float | None = None
+    """Success rate that all its runs reach."""
 
     @property
     def at(self) -> At:
@@ -38,6 +47,9 @@ class Scored:
         if metric == "seconds_per_million_trained_tokens":
             rates = self.result.values("tokens_per_second_per_gpu")
             return [1e6 / (rate * self.candidate.gpus) for rate in rates]
+        if metric in TO_TARGET:
+            target = self.target or 0.0
+            return [float(used_to(made, target, TO_TARGET[metric]) or 0.0) for made in self.result.runs]
         return self.result.values(metric)
 
     def estimate(self, metric: str) -> Estimate:
@@ -95,16 +107,43 @@ class Judge:
         results = [
             Result(one.variant, tuple(made[one.variant.run, number] for number in range(replications))) for one in some
         ]
+        ended = []
         for one, result in zip(some, results, strict=True):
-            if result.fault:
-                self.candidates.exclude(one.at, case, "did not end", result.fault.splitlines()[0])
-        return [
-            Scored(one, self.objective, result) for one, result in zip(some, results, strict=True) if not result.fault
-        ]
+            lacking = self._lacking(result)
+            if lacking:
+                self.candidates.exclude(one.at, case, *lacking)
+            else:
+                ended.append(Scored(one, self.objective, result, self.candidates.limits.target_success))
+        return ended
+
+    def _lacking(self, result: Result) -> tuple[str, str] | None:
+        """Why runs tell nothing: one did not end, or did not come to the target."""
+        target = self.candidates.limits.target_success
+        if result.fault:
+            return "did not end", result.fault.splitlines()[0]
+        if target is not None and any(used_to(made, target, "seconds") is None for made in result.runs):
+            reached = min(max(progress_of(made)["success"]) for made in result.runs)
+            return (
+                "target_success",
+                f"{reached:.3f} after {result.variant.scenario.run.steps} steps; wanted: {target:g}",
+            )
+        return None
 
     def _keep(self, made: Made) -> None:
         self._store.add(made)
         self._done(1)
+
+
+def used_to(made: Made, target: float, used: str) -> float | None:
+    """How much of ``used`` a run took to the target; None where it did not come to it."""
+    return used_at(progress_of(made), target, used)
+
+
+def progress_of(made: Made) -> Columns:
+    """By the end of every step: success, seconds, USD."""
+    text = made.metrics.get(PROGRESS)
+    read = json.loads(text) if isinstance(text, str) else {"success": [], "seconds": [], "usd": []}
+    return {name: np.array(values, np.float64) for name, values in read.items()}
 
 
 def _broken(one: Scored, candidates: Candidates) -> tuple[str, str] | None:

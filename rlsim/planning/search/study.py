@@ -9,13 +9,14 @@ from typing import Any
 
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.planning.search.candidates import Candidate, Candidates
-from rlsim.planning.search.decide import Decision, decide
+from rlsim.planning.search.decide import Decision, Measures, decide
 from rlsim.planning.search.doubts import More, Robust, Swing, cases_of, check_cases, more_gpus, robust, swings
 from rlsim.planning.search.explore import explore, is_exhaustive
-from rlsim.planning.search.scoring import Judge, Spent
+from rlsim.planning.search.scoring import COST, Judge, Spent
 from rlsim.planning.search.space import At, Space, axis_of_text, space_of, written_factors
 from rlsim.planning.sweep.orders import Makers
 from rlsim.planning.sweep.store import RunStore
+from rlsim.scenario.errors import ContradictionError
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.search import Limits, Search
 from rlsim.scenario.source import Document
@@ -40,9 +41,11 @@ class Question:
     replications: int
 
     @property
-    def time_metric(self) -> str:
-        """Time of the Pareto front: of a step, or of as many tokens where steps differ in size."""
-        return SECONDS if _batch_axes(self.space) else "step_seconds"
+    def measures(self) -> Measures:
+        """Time and cost of the front: of a step, of as many tokens where steps differ in size, or of the way there."""
+        if self.search.limits.target_success is not None:
+            return "seconds_to_target", "usd_to_target"
+        return (SECONDS if _batch_axes(self.space) else "step_seconds"), COST
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def answer(asked: Question, store: RunStore, makers: Makers, done: Callable[[int
     judge = Judge(Candidates(asked.space, search.limits), search.objective, store, makers, done)
     _check(judge, asked)
     looked_at = explore(judge, search.evaluations)
-    decision = decide(judge, looked_at, asked.replications, asked.time_metric)
+    decision = decide(judge, looked_at, asked.replications, asked.measures)
     scenario = next(iter(asked.space.document.resolve_all().values())).name
     spent = Spent(set(judge.spent.points), judge.spent.made, judge.spent.reused)
     if decision is None:
@@ -181,7 +184,10 @@ def _validated(tree: Mapping[str, Any]) -> Search:
         return Search.model_validate(tree)
     except ValidationError as refused:
         first = refused.errors()[0]
-        option = {"limits": "--budget"}.get(str(first["loc"][0]), f"--{first['loc'][0]}") if first["loc"] else "search"
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, ContradictionError):
+            raise cause.errors[0] from None
+        option = "--budget" if first["loc"][0] == "limits" else "--" + str(first["loc"][0])
         raise ParameterError(f"{option} {first['loc'][-1]}", first["input"], first["msg"]) from None
 
 

@@ -7,6 +7,7 @@ What a run needs is imported once a worker, and a variant is planned once for it
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import time
@@ -23,8 +24,11 @@ from rlsim.planning.sweep.store import Made
 
 if TYPE_CHECKING:
     from rlsim.build import Plan
+    from rlsim.results.tables import Digest
     from rlsim.scenario.schema import Scenario
 
+PROGRESS = "progress"
+"""Name, among a run's metrics, of its progress as JSON."""
 AHEAD = 3
 """Runs handed out to a worker before it has ended its first."""
 
@@ -61,19 +65,32 @@ _planned: dict[str, Plan] = {}
 
 def make(order: Order) -> Made:
     """Make one run in this process; one that cannot come to its end says why."""
-    from rlsim.results.metrics import metrics
+    from rlsim.results.metrics import metrics_of
+    from rlsim.results.tables import digest
     from rlsim.sim.run import collector_paused, simulate
 
     started, found, fault = time.process_time(), {}, ""
     try:
         # Reading a run makes as much as simulating it: neither leaves cycles to look for before both are over.
         with collector_paused():
-            found = metrics(simulate(_plan(order), order.replication)).as_dict()
-        del found["replication"]  # Beside the metrics already.
+            read = digest(simulate(_plan(order), order.replication))
+            found = metrics_of(read).as_dict()
+            del found["replication"]  # Beside the metrics already.
+            found |= _progress(read)
     except (DeadlockError, ParameterError) as error:
         fault = str(error)
     spent = time.process_time() - started
     return Made(order.run, order.replication, order.label, order.version, fault, spent, found)
+
+
+def _progress(read: Digest) -> dict[str, str]:
+    """What the model had reached, and when and for how much, after every step; nothing without a learning model."""
+    if read.run.plan.learning is None:
+        return {}
+    from rlsim.results.progress import progress_columns
+
+    columns = progress_columns(read)
+    return {PROGRESS: json.dumps({name: columns[name].tolist() for name in ("success", "seconds", "usd")})}
 
 
 def _make_apart(order: Order) -> Made:
