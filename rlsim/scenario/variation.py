@@ -6,7 +6,7 @@ by colons likewise (``8:8``). The name ``arm`` chooses arms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -129,8 +129,20 @@ def listed(path: str) -> list[Choice]:
     return [{name: level_of(name, node) for name, node in row.children.items()} for row in rows]
 
 
+def keys_once(factors: Iterable[Factor], rows: Sequence[Choice] = (), option: str = "--set") -> None:
+    """Refuse a key that two factors set: one of them would change nothing. ``ParameterError`` with the key."""
+    levels = [one.levels[0] for one in factors] + [one for row in rows[:1] for one in row.values()]
+    seen: set[str] = set()
+    for one in levels:
+        for key in [ARM] if one.arm is not None else [".".join(path) for path, _ in one.settings]:
+            if key in seen:
+                raise ParameterError(option, key, "a key in one factor alone")
+            seen.add(key)
+
+
 def choices(factors: Sequence[Factor], rows: Sequence[Choice] = ()) -> Iterator[Choice]:
     """Every combination of the factors' levels and the rows, the last varying fastest."""
+    keys_once(factors, rows)
     named = [[{factor.name: one} for one in factor.levels] for factor in factors]
     for parts in product(*named, *([list(rows)] if rows else [])):
         yield {name: one for part in parts for name, one in part.items()}

@@ -139,6 +139,10 @@ def test_where_nothing_is_feasible_the_reasons_are_told(tmp_path: Path) -> None:
         (["--search", "workload.group_size=2,4"], ["--objective", "seconds_per_million_trained_tokens"]),
         (["--search", "seed=1,2", "--uncertain", "workload.response_tokens.sigmma=1,2"], ["sigmma"]),
         (["--search", "seed=1,2", "--sensitivity", "seed=3,4"], ["sensitivity", "is no axis"]),
+        (
+            ["--search", "split={gpus: 4, step: 1}", "--search", "trainer.gpus=1,2"],
+            ["trainer.gpus", "one factor alone"],
+        ),
         (["--search", "split={gpus: 4, steps: 1}"], ["split", "allowed: gpus"]),
         (["--search", "seed={from: 4, to: 1, step: 1}"], ["found 0 values"]),
         ([], ["no axis"]),

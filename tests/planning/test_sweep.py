@@ -162,6 +162,12 @@ def test_one_wrong_value_refuses_the_sweep_before_anything_runs(
         assert word in str(refused.value)
 
 
+def test_a_key_in_two_factors_is_refused(tmp_path: Path) -> None:
+    for other in ("seed=3,4", "rollout.gpus:seed=2:3,4:4"):
+        with pytest.raises(ParameterError, match=r"seed.*one factor alone"):
+            made(written(tmp_path), "seed=1,2", other)
+
+
 def test_a_wrong_value_in_a_list_is_told_with_file_line_and_key(tmp_path: Path) -> None:
     rows = tmp_path / "rows.yaml"
     rows.write_text("- rollout.gpus: 2\n- rollout.gpus: many\n")

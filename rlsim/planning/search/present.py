@@ -13,8 +13,9 @@ from rich.table import Table
 from rlsim import __version__
 from rlsim.planning.search.decide import MARGIN, Decision
 from rlsim.planning.search.doubts import Robust, Swing
+from rlsim.planning.search.explore import is_exhaustive
 from rlsim.planning.search.scoring import COST, Scored
-from rlsim.planning.search.study import Answer, is_exhaustive
+from rlsim.planning.search.study import Answer
 from rlsim.planning.sweep.present import label, new_table, rendered, short, shown, shown_mean, source_lines, varying
 from rlsim.results.statistics import Estimate
 

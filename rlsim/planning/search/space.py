@@ -17,7 +17,7 @@ from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.source import Document
 from rlsim.scenario.tree import Node, find, plain
-from rlsim.scenario.variation import ARM, Choice, Factor, Level, arms_factor, factor, level, level_of
+from rlsim.scenario.variation import ARM, Choice, Factor, Level, arms_factor, factor, keys_once, level, level_of
 
 SPLIT = "split"
 SPLIT_KEYS = "rollout.gpus:trainer.gpus:cluster.gpus"
@@ -115,6 +115,7 @@ def space_of(document: Document, texts: Sequence[str], arms: Sequence[str]) -> S
     arm = None if any(one.name == ARM for one in factors) else arms_factor(arms, document.arms())
     if arm is not None:
         factors.insert(0, arm)
+    keys_once(factors, option="--search")
     if not factors:
         raise ParameterError("--search", "no axis", "key=a,b,c, or a search section with axes in the scenario")
     return Space(document, tuple(Axis(one, is_ordered(one)) for one in factors))

@@ -11,7 +11,7 @@ from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.planning.search.candidates import Candidate, Candidates
 from rlsim.planning.search.decide import Decision, Measures, decide
 from rlsim.planning.search.doubts import More, Robust, Swing, cases_of, check_cases, more_gpus, robust, swings
-from rlsim.planning.search.explore import explore, is_exhaustive
+from rlsim.planning.search.explore import explore
 from rlsim.planning.search.scoring import COST, Judge, Spent
 from rlsim.planning.search.space import At, Space, axis_of_text, space_of, written_factors
 from rlsim.planning.sweep.orders import Makers
@@ -199,6 +199,3 @@ def _factors(document: Document, section: str, texts: Sequence[str]) -> tuple[Fa
 
 def _batch_axes(space: Space) -> list[str]:
     return [axis.name for axis in space.axes if any(key.startswith(BATCH_KEYS) for key in axis.name.split(":"))]
-
-
-__all__ = ["Answer", "Question", "answer", "is_exhaustive", "question"]
