@@ -18,7 +18,9 @@ import rlsim
 from rlsim.costs.profile import catalog_folder
 from rlsim.scenario.schema import Scenario
 
-UNREAD = frozenset({"name", "description", "published", "sensitivity", "headline", "live", "search"})
+UNREAD = frozenset(
+    {"name", "description", "published", "sensitivity", "headline", "live", "search", "framework", "entry"}
+)
 """Sections that a simulated run does not read."""
 _UNREAD_OF_RUN = frozenset({"replications", "confidence"})
 _MAKERS = (
@@ -55,7 +57,7 @@ def code_version() -> str:
     for folder in (*(root / name for name in _MAKERS), catalog_folder()):
         for path in sorted(path for path in folder.rglob("*") if path.suffix in _FILES):
             digest.update(path.relative_to(folder.parent).as_posix().encode() + b"\0" + path.read_bytes())
-    for name in ("metrics.py", "columns.py", "history.py", "activity.py", "utilisation.py", "pools.py"):
+    for name in ("metrics.py", "columns.py", "history.py", "activity.py", "utilisation.py", "pools.py", "progress.py"):
         digest.update((root / "results" / name).read_bytes())
     return f"{rlsim.__version__}+{digest.hexdigest()[:12]}"
 
