@@ -15,10 +15,12 @@ from rlsim import (
     cli_learning,
     cli_logs,
     cli_parity,
+    cli_plan,
     cli_policies,
     cli_profile,
     cli_race,
     cli_servers,
+    cli_sweep,
     cli_trainer,
     cli_validate,
 )
@@ -52,6 +54,8 @@ app.command()(cli_parity.parity)
 app.command()(cli_race.race)
 app.command()(cli_servers.servers)
 app.command()(cli_validate.validate)
+app.command()(cli_sweep.sweep)
+app.command()(cli_plan.plan)
 
 ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]

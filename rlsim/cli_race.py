@@ -19,15 +19,15 @@ def race(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Race the arms to a success rate: rollouts, tokens, time and money that each takes, and what it wastes."""
-    from rlsim.cli import run_progress
+    from rlsim.cli_progress import progress
     from rlsim.planning import race_text
     from rlsim.planning.comparison import plans
     from rlsim.planning.race import race_tasks, run_race
     from rlsim.scenario.source import load
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
-    with run_progress(len(race_tasks(plans(document), None))) as done:
-        told = run_race(document, to, out, workers, done)
+    with progress(len(race_tasks(plans(document), None))) as more:
+        told = run_race(document, to, out, workers, lambda outcome: more(1))
     print(race_text.as_json(told) if as_json else race_text.as_text(told), end="")
     if out is not None:
         print(f"saved to {out}: {race_text.save_figure(told, out).name}", file=sys.stderr)

@@ -41,9 +41,7 @@ class RaySite:
 
     def __init__(self, address: str | None, strategy: str) -> None:
         require_ray()
-        self._address = address or os.environ.get(ADDRESS)
-        if self._address is not None and self._address.startswith("ray://"):
-            raise ParameterError("--ray-address", self._address, "HOST:PORT or auto, from a node of the cluster")
+        self._address = cluster_address(address)
         self._strategy = strategy.upper().replace("-", "_")
         self._is_ours = False
         self._group: Any = None
@@ -67,7 +65,7 @@ class RaySite:
     def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: Clock, work: Path) -> Placed:
         """Join the cluster and reserve room for all; ``RlsimError`` when there is none, after a while at most."""
         needs = [spec.needs for spec in engines] + ([] if trainer is None else [trainer.needs])
-        self._join(sum(need.cpus for need in needs))
+        self._is_ours = join_cluster(self._address, sum(need.cpus for need in needs)) or self._is_ours
         self._reserve(needs)
         freight = Freight(RayPorter())
 
@@ -81,27 +79,6 @@ class RaySite:
         if trainer is not None:
             self._trainer = RayTrainer(trainer, work, partial(self._hire, len(engines), trainer.needs), freight)
         return Placed(self._engines, self._trainer)
-
-    def _join(self, cpus: int) -> None:
-        """Cores of a local cluster are seats: engines on a CPU may be more than there are, as without Ray."""
-        os.environ.update(QUIET)
-        if self._address is None:
-            os.environ.update(LOOPBACK)
-        import ray
-
-        if ray.is_initialized():
-            return
-        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        try:
-            if self._address is None:
-                ray.init(num_cpus=max(cpus, os.cpu_count() or 1), address="local", **quiet)
-            else:
-                _knock(self._address)
-                ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
-        except (OSError, RuntimeError, ValueError) as error:
-            where = "a local Ray cluster did not start" if self._address is None else f"no Ray cluster: {self._address}"
-            raise RlsimError(f"{where}: {error}") from error
-        self._is_ours = True
 
     def _reserve(self, needs: Sequence[Needs]) -> None:
         import ray
@@ -144,6 +121,39 @@ def require_ray() -> None:
     """Refuse, with what to install, where there is no Ray."""
     if find_spec("ray") is None:
         raise RlsimError("--cluster ray needs Ray: pip install 'rlsim[cluster]' (see README, section Live)")
+
+
+def cluster_address(given: str | None) -> str | None:
+    """Of an existing cluster: as given, or as the environment says; None for a local one of our own."""
+    address = given or os.environ.get(ADDRESS)
+    if address is not None and address.startswith("ray://"):
+        raise ParameterError("--ray-address", address, "HOST:PORT or auto, from a node of the cluster")
+    return address
+
+
+def join_cluster(address: str | None, cpus: int) -> bool:
+    """Connect this process, and say whether it was not before; ``RlsimError`` where there is no cluster.
+
+    Cores of a local cluster are seats: engines on a CPU may be more than there are, as without Ray.
+    """
+    os.environ.update(QUIET)
+    if address is None:
+        os.environ.update(LOOPBACK)
+    import ray
+
+    if ray.is_initialized():
+        return False
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if address is None:
+            ray.init(num_cpus=max(cpus, os.cpu_count() or 1), address="local", **quiet)
+        else:
+            _knock(address)
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError) as error:
+        where = "a local Ray cluster did not start" if address is None else f"no Ray cluster: {address}"
+        raise RlsimError(f"{where}: {error}") from error
+    return True
 
 
 def _knock(address: str) -> None:

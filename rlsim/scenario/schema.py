@@ -18,6 +18,7 @@ from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
 from rlsim.scenario.pools import Pool, pool_errors
 from rlsim.scenario.published import Entry, Published
+from rlsim.scenario.search import Search
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
 from rlsim.scenario.trainer import Trainer
 
@@ -373,6 +374,7 @@ class Scenario(Section):
     headline: Headline | None = Field(default=None, description="A published speed-up to bracket")
     framework: Name | None = Field(default=None, description="The training framework that ran it, for reports")
     entry: Entry | None = Field(default=None, description="The published source that this file holds predictions to")
+    search: Search | None = Field(default=None, description="What `rlsim plan` may choose from")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """More GPUs used than there are, and more updates than samples."""

@@ -26,6 +26,7 @@ from rlsim.scenario.tree import (
     key_fault,
     merge,
     plain,
+    planted,
     value_fault,
     walk,
     without,
@@ -91,6 +92,24 @@ class Document:
 
         root, schema = self._root(self._chosen(arm)), Scenario.model_json_schema()
         return _refusal([parameter_fault(error, root, schema) for error in errors])
+
+    def with_settings(self, settings: Node) -> Document:
+        """The document with a tree of further settings laid over it, as ``--set`` is.
+
+        ScenarioError for settings of an arm that it does not have.
+        """
+        faults: list[Fault] = []
+        laid = _with_settings(self.file, self.root, settings, faults)
+        if faults:
+            raise _refusal(faults)
+        return replace(laid, settings=merge(self.settings, laid.settings))
+
+    def resolve_only(self, arm: str | None) -> Scenario:
+        """The scenario of one arm, whatever is wrong with the others; ScenarioError with its own faults."""
+        outcome = _outcome(self._root(self._chosen(arm)))
+        if isinstance(outcome, list):
+            raise _refusal(outcome)
+        return outcome
 
     def _root(self, arm: str | None) -> Node:
         base = without(self.root, "arms")
@@ -180,7 +199,7 @@ def _settings(sets: Sequence[str], faults: list[Fault], refusals: list[str]) -> 
             refusals.extend(error.faults)
             continue
         faults.extend(found)
-        root = _planted(root, path, leaf)
+        root = planted(root, path, leaf)
     return root
 
 
@@ -191,14 +210,6 @@ def _setting(text: str) -> tuple[tuple[str, ...], Node, list[Fault]]:
         raise ScenarioError([f"--set {text}: found no key path and value; allowed: key.path=value"])
     leaf, faults = parse(value, f"--set {text}", path, numbered=False)
     return path, leaf, faults
-
-
-def _planted(root: Node, path: tuple[str, ...], leaf: Node, depth: int = 0) -> Node:
-    if depth == len(path):
-        return leaf
-    key = path[depth]
-    below = root.children.get(key, Node({}, replace(leaf.place, path=path[: depth + 1])))
-    return replace(root, value={**root.children, key: _planted(below, path, leaf, depth + 1)})
 
 
 def _with_settings(file: str, root: Node, settings: Node, faults: list[Fault]) -> Document:

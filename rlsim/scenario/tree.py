@@ -135,6 +135,15 @@ def merge(base: Node, over: Node) -> Node:
     return replace(base, value=merged)
 
 
+def planted(root: Node, path: Path, leaf: Node, depth: int = 0) -> Node:
+    """The mapping ``root`` with ``leaf`` at ``path`` below it."""
+    if depth == len(path):
+        return leaf
+    key = str(path[depth])
+    below = root.children.get(key, Node({}, replace(leaf.place, path=path[: depth + 1])))
+    return replace(root, value={**root.children, key: planted(below, path, leaf, depth + 1)})
+
+
 def _chooses_anew(base: Node, over: Node) -> bool:
     old, new = base.children, over.children
     return any(key in new and (key not in old or old[key].value != new[key].value) for key in CHOICES)
