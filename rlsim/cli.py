@@ -143,7 +143,7 @@ def headlines(
     from rlsim.planning import headlines
 
     hunts = [headlines.hunt(_load(file, [], [])) for file in files]
-    with run_progress(sum(len(hunt.tasks) for hunt in hunts)) as done:
+    with _progress(sum(len(hunt.tasks) for hunt in hunts)) as done:
         told = [headlines.bracket(hunt, done, workers) for hunt in hunts]
     print(headlines.as_json(told) if as_json else headlines.as_text(told), end="")
 
@@ -244,7 +244,7 @@ def _compare(
     if single:
         document.resolve(arm)
         made = {name: found for name, found in made.items() if arm is None or name == arm}
-    with run_progress(len(tasks(made, None))) as done:
+    with _progress(len(tasks(made, None))) as done:
         told = compare_plans(made, out, workers, done)
     if out is not None:
         from rlsim.planning.save import save_comparison
@@ -255,7 +255,7 @@ def _compare(
 
 
 @contextmanager
-def run_progress(runs: int) -> Iterator[Callable[[Outcome], None]]:
+def _progress(runs: int) -> Iterator[Callable[[Outcome], None]]:
     """A bar on stderr that counts runs."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
