@@ -36,7 +36,13 @@ MISSPELT = [
         "workload.gruop_size: unknown key; allowed: classes, dataset_prompts",
         "group_size",
     ),
-    (PRESET, "preset: sync-disagregated", 25, "policy.preset: found 'sync-disagregated'; allowed: 2-grpo, areal", PRESET[8:]),
+    (
+        PRESET,
+        "preset: sync-disagregated",
+        25,
+        "policy.preset: found 'sync-disagregated'; allowed: 2-grpo, areal",
+        PRESET[8:],
+    ),
     (
         PRESET,
         "preset: areal\n  max_head_offpolicynes: 2",

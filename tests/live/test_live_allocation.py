@@ -1,0 +1,88 @@
+"""Strategies that read rewards on real engines: the books close, and each uses what its simulation says, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rlsim.build import Plan, plan
+from rlsim.core.commands import Submit
+from rlsim.core.events import Scored
+from rlsim.core.log import RunLog
+from rlsim.live.backends import backend
+from rlsim.live.run import refuse, run_live
+from rlsim.results.journal import NoJournal
+from rlsim.results.metrics import ledger_tokens
+from rlsim.results.record import replay
+from rlsim.scenario.source import load
+from rlsim.sim.run import simulate
+from rlsim.world.making import make_controller
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("vllm") is None or find_spec("torch") is None, reason="needs vLLM and torch"),
+]
+SCENARIO = Path(__file__).parents[2] / "scenarios" / "live" / "allocation.yaml"
+ARMS = ("uniform", "dynamic sampling", "waves by variance")
+STEPS = 12
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a run used up."""
+
+    rollouts_per_update: float
+    shares: dict[str, float]
+    """Of the samples, by fate."""
+
+
+def used(log: RunLog) -> Used:
+    begun = {made.sample for row in log.decisions for made in row.commands if isinstance(made, Submit)}
+    fates = Counter(row.fate for row in log.final)
+    shares = {fate: count / fates.total() for fate, count in fates.items()}
+    return Used(len(begun) / len(log.iterations), shares)
+
+
+def planned(arm: str) -> Plan:
+    return plan(load(str(SCENARIO), sets=[f"run.steps={STEPS}", "run.warmup_steps=1"]).resolve(arm))
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, RunLog]]:
+    made = {}
+    for arm in ARMS:
+        found, engine = planned(arm), backend("vllm")
+        refuse(found, engine)
+        run = run_live(found, engine, NoJournal(), tmp_path_factory.mktemp("work"))
+        assert run.ending.fault is None
+        made[arm] = (found, run.run.log)
+    return made
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_rewards_are_told_and_the_books_close(arm: str, lived: dict[str, tuple[Plan, RunLog]]) -> None:
+    found, log = lived[arm]
+    rewards = [row.event.reward for row in log.decisions if isinstance(row.event, Scored)]
+    assert set(rewards) <= {0.0, 1.0}
+    assert 1.0 in rewards
+    assert sum(ledger_tokens(log).values()) == log.generated_tokens
+    assert len(log.iterations) == STEPS
+    assert not log.progress, "nothing stands in for what a real model learns"
+    controller = make_controller(found, backend("vllm").workload(found, 0), oracle=False)
+    replay(log.decisions, controller)
+
+
+def test_strategies_use_rollouts_in_the_simulated_order(lived: dict[str, tuple[Plan, RunLog]]) -> None:
+    live = {arm: used(log) for arm, (_, log) in lived.items()}
+    simulated = {arm: used(simulate(planned(arm)).log) for arm in ARMS}
+    for arm in ARMS:
+        print(arm, "live", live[arm], "simulated", simulated[arm])
+    for told in (live, simulated):
+        assert told["dynamic sampling"].rollouts_per_update > 1.2 * told["uniform"].rollouts_per_update
+        assert told["waves by variance"].rollouts_per_update <= told["uniform"].rollouts_per_update
+        assert told["dynamic sampling"].shares["filtered"] > 0.2
+        assert set(told["uniform"].shares) == {"trained"}
