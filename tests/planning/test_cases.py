@@ -24,7 +24,9 @@ DOCUMENT = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
 
 def case(**changes: object) -> Case:
     given = {"id": "T", "question": "?", "source": "by hand", "observed": "more", "measure": "step_seconds"}
-    return Case.model_validate({**given, "arm": "a", "over": "b", "direction": "above", "assumptions": ("none",), **changes})
+    return Case.model_validate(
+        {**given, "arm": "a", "over": "b", "direction": "above", "assumptions": ("none",), **changes}
+    )
 
 
 def answer(mean: float, low: float, high: float, **changes: object) -> Answer:
@@ -107,7 +109,8 @@ def test_the_table_has_a_row_a_case_and_tells_misses(tmp_path: Path) -> None:
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     put(page, found)
     text = page.read_text(encoding="utf-8")
-    assert text.startswith("before\n") and text.endswith("after\n")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
     assert "old" not in text
     assert "| T3 | ? | more |" in text
 

@@ -70,7 +70,9 @@ def test_what_would_be_refused_is_not_tried(tmp_path: Path) -> None:
 
 
 def test_every_change_changes_something_and_keeps_the_machines(tmp_path: Path) -> None:
-    found = planned(tmp_path, ("gpus: 2}", "gpus: 4}"), ("  gpus: 1\n", "  gpus: 2\n"), ("{gpus: 1, mfu", "{gpus: 2, mfu"))
+    found = planned(
+        tmp_path, ("gpus: 2}", "gpus: 4}"), ("  gpus: 1\n", "  gpus: 2\n"), ("{gpus: 1, mfu", "{gpus: 2, mfu")
+    )
     made = list(candidates(found))
     assert "1 GPU more to rollout" in labels(found)
     for change, scenario in made:

@@ -34,7 +34,8 @@ def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scen
         *path, last = key.split(".")
         node = tree
         for place in path:
-            node = node[place] = node.get(place) or {}
+            node[place] = node.get(place) or {}
+            node = node[place]
         node[last] = value
     try:
         changed = Scenario.model_validate(tree)

@@ -17,6 +17,8 @@ BEST = 3
 """Changes that are shown."""
 HELPS = 1.005
 """Factor on the speed of a step from which a change is worth a second look."""
+FILL_STEPS = 3
+"""Warm-up steps beside the scenario's own: what a change lets begin ahead of the first step must not count as gain."""
 Done = Callable[[Watched], None]
 
 
@@ -46,15 +48,23 @@ def explain(name: str, found: Plan, done: Done = lambda seen: None, workers: int
 
     ``DeadlockError`` when the arm as it stands is stuck; a change that makes it so is out.
     """
-    tried = list(candidates(found))
-    first = [Task(name, found.scenario, 0), *(Task(f"{name}, {one.label}", other, 0) for one, other in tried)]
+    tried = [(change, _filled(other)) for change, other in candidates(found)]
+    scenario = _filled(found.scenario)
+    first = [Task(name, scenario, 0), *(Task(f"{name}, {one.label}", other, 0) for one, other in tried)]
     seen = _watch(first, done, workers)
     base = seen[0].told
     ranked = sorted(range(len(tried)), key=lambda at: _speedup(base, seen[at + 1]), reverse=True)
     best = [tried[at] for at in ranked[:BEST] if _speedup(base, seen[at + 1]) > HELPS]
-    effects = _effects(name, found.scenario, best, done, workers)
+    effects = _effects(name, scenario, best, done, workers)
     effects = sorted(effects, key=lambda effect: effect.speedup.mean, reverse=True)
     return Explanation(name, base, len(tried), tuple(effects))
+
+
+def _filled(scenario: Scenario) -> Scenario:
+    """The same with a longer warm-up."""
+    given = scenario.run
+    steps = {"steps": given.steps + FILL_STEPS, "warmup_steps": given.warmup_steps + FILL_STEPS}
+    return scenario.model_copy(update={"run": given.model_copy(update=steps)})
 
 
 def _watch(tasks: Sequence[Task], done: Done, workers: int | None) -> list[Watched]:
