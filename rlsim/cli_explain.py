@@ -61,7 +61,7 @@ def _explain(file: Path, arm: str | None, sets: list[str], as_json: bool, worker
     document = load(str(file), [], sets)
     made, question = plans(document), asked(document)
     if arm is None and question is not None:
-        arm = question.case.over or question.case.arm
+        arm = question.case.arm
     chosen = document.resolve(arm if document.arms() else None)
     name = arm or next(iter(made)) if document.arms() else chosen.name
     told = explained(name, made[name], _tell, workers)
