@@ -36,15 +36,14 @@ def explain(
         _explain(files[0], arm, sets, as_json, workers)
 
 
-def _tell(one: object) -> None:
-    print(getattr(one, "name", ""), file=sys.stderr, flush=True)
-
-
 def _answer(files: list[Path], folder: Path | None, as_json: bool, markdown: Path | None, workers: int | None) -> None:
+    from rlsim.cli_progress import progress
     from rlsim.planning.explain import page, text
     from rlsim.planning.explain.cases import answers, case_files, read_case
 
-    found = answers([read_case(file) for file in files + (case_files(folder) if folder else [])], _tell, workers)
+    questions = [read_case(file) for file in files + (case_files(folder) if folder else [])]
+    with progress(sum(len(question.tasks) for question in questions)) as done:
+        found = answers(questions, lambda seen: done(1), workers)
     print(text.answers_json(found) if as_json else text.table_text(found), end="")
     if markdown is not None:
         page.put(markdown, found)
@@ -52,6 +51,7 @@ def _answer(files: list[Path], folder: Path | None, as_json: bool, markdown: Pat
 
 
 def _explain(file: Path, arm: str | None, sets: list[str], as_json: bool, workers: int | None) -> None:
+    from rlsim.cli_progress import progress
     from rlsim.planning.comparison import plans
     from rlsim.planning.explain import text
     from rlsim.planning.explain.cases import answers, asked
@@ -64,8 +64,9 @@ def _explain(file: Path, arm: str | None, sets: list[str], as_json: bool, worker
         arm = question.case.arm
     chosen = document.resolve(arm if document.arms() else None)
     name = arm or next(iter(made)) if document.arms() else chosen.name
-    told = explained(name, made[name], _tell, workers)
-    answer = answers([question], _tell, workers)[0] if question else None
+    with progress(None) as done:
+        told = explained(name, made[name], lambda seen: done(1), workers)
+        answer = answers([question], lambda seen: done(1), workers)[0] if question else None
     if as_json:
         print(text.explanation_json(told, made[name], answer), end="")
         return

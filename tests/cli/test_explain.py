@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.planning.small_cases import CASE, written
+from small_cases import CASE, written
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_cases import CASE, written
 
 from rlsim.build import plan
 from rlsim.core.errors import DeadlockError, ParameterError, ScenarioError
@@ -15,7 +16,6 @@ from rlsim.planning.explain.text import answers_json, table_text
 from rlsim.planning.explain.watching import Watched, measured
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.case import Case
-from tests.planning.small_cases import CASE, written
 
 ROOT = Path(__file__).parents[2]
 FILES = case_files(ROOT / "scenarios" / "cases")

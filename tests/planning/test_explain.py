@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from small_cases import written
 
 from rlsim.build import Plan, plan
 from rlsim.planning.explain.changes import candidates, changed_scenario
 from rlsim.planning.explain.explaining import Explanation, explain
 from rlsim.planning.explain.text import explanation_json, explanation_text
 from rlsim.scenario.source import load
-from tests.planning.small_cases import written
 
 TOOLS = "response_tokens: 50, turns: {count: 2, tool_latency_seconds: 10, tool_output_tokens: 5, environments: 2}}"
 WORKLOAD = "response_tokens: 50}"
