@@ -36,7 +36,7 @@ def test_a_scenario_with_a_case_gets_bottleneck_evidence_changes_and_answer(tmp_
 
 def test_cases_of_a_directory_are_one_table(tmp_path: Path) -> None:
     written(tmp_path).rename(tmp_path / "other.yaml")
-    written(tmp_path, CASE, ("id: T1", "id: T2"), ("size: 2", "size: 5"))
+    written(tmp_path, CASE, ("id: T1", "id: T2"), (" size: 2", " size: 5"))
     done = rlsim("--cases", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert (

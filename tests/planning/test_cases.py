@@ -42,10 +42,10 @@ def test_a_ratio_known_by_hand_agrees_in_direction_and_size(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "direction", "size"),
     [
-        ([("size: 2", "size: 3")], "yes", "no"),
-        ([("direction: above", "direction: below"), ("size: 2", "size: 0.5")], "no", "no"),
-        ([("direction: above", "direction: about"), ("size: 2", "size: 1.05")], "no", "no"),
-        ([("direction: above", "direction: about"), ("size: 2", "than: 2.1")], "yes", None),
+        ([(" size: 2", " size: 3")], "yes", "no"),
+        ([("direction: above", "direction: below"), (" size: 2", " size: 0.5")], "no", "no"),
+        ([("direction: above", "direction: about"), (" size: 2", " size: 1.05")], "no", "no"),
+        ([("direction: above", "direction: about"), (" size: 2", " than: 2.1")], "yes", None),
     ],
 )
 def test_what_is_seen_otherwise_is_a_miss(
@@ -72,7 +72,7 @@ def test_a_size_agrees_within_a_quarter(mean: float, agrees: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (("size: 2", "size: 0.5"), "size: found 0.5; allowed: a number above 1"),
+        ((" size: 2", " size: 0.5"), "size: found 0.5; allowed: a number above 1"),
         (("over: fast", "over: slow"), "over: found 'slow'; allowed: another arm than slow"),
         (("measure: generation_seconds", "measure: happiness"), "measure"),
         (("assumptions: [none]", "assumptions: []"), "assumptions"),
