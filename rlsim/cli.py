@@ -12,6 +12,7 @@ import typer
 
 from rlsim import (
     cli_calibrate,
+    cli_explain,
     cli_learning,
     cli_logs,
     cli_parity,
@@ -50,6 +51,7 @@ app.command()(cli_policies.export_config)
 calibrate_app.command("vllm")(cli_calibrate.calibrate_vllm)
 calibrate_app.command("logs")(cli_logs.calibrate_logs)
 calibrate_app.command("learning")(cli_learning.calibrate_learning)
+app.command()(cli_explain.explain)
 app.command()(cli_parity.parity)
 app.command()(cli_race.race)
 app.command()(cli_servers.servers)

@@ -38,7 +38,8 @@ def _of_separate(metrics: Metrics) -> str:
         return _generation(
             metrics, f"replicas work {works:.0%} of the time while the trainer idles {_idle(trainer):.0%}"
         )
-    awaited = trainer["idle:data"] + trainer["idle:tail"]
+    # A trainer that waits is held by generation only while replicas generate; else by what holds them.
+    awaited = min(trainer["idle:data"] + trainer["idle:tail"], works)
     losses = _losses(rollout) | {"generation": awaited, "serial": rollout["idle:trainer"]}
     losses["sync"] = max(losses["sync"], trainer["sync"])
     losses["overhead"] = trainer["overhead"]

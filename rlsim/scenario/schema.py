@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
+from rlsim.scenario.case import Case
 from rlsim.scenario.discipline import Discipline
 from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
@@ -375,6 +376,7 @@ class Scenario(Section):
     framework: Name | None = Field(default=None, description="The training framework that ran it, for reports")
     entry: Entry | None = Field(default=None, description="The published source that this file holds predictions to")
     search: Search | None = Field(default=None, description="What `rlsim plan` may choose from")
+    case: Case | None = Field(default=None, description="A user's observation that the run is to explain")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """More GPUs used than there are, and more updates than samples."""

@@ -46,6 +46,7 @@ WAITING = shares(update_actor=0.5, idle_data=0.5)
             "Tail-bound: 60% of the rollout GPU time is spent waiting for the last samples",
         ),
         (shares(decode=0.4, idle_tools=0.6), WAITING, {}, "Tool-bound: 60%"),
+        (shares(decode=0.02, idle_tools=0.98), shares(update_actor=0.01, idle_tail=0.99), {}, "Tool-bound: 98%"),
         (shares(decode=0.4, idle_reward=0.6), WAITING, {}, "Reward-bound: 60%"),
         (shares(decode=0.4, sync=0.6), WAITING, {}, "Sync-bound: publishing weights takes 60%"),
         (shares(decode=0.4, idle_trainer=0.6), WAITING, {}, "Serial: replicas wait for the trainer 60%"),

@@ -131,7 +131,7 @@ def test_all_faults_of_a_file_come_at_once_and_in_order(written: Write, base: st
         ),
         ("run:\n  steps: 4", "run:", "22: run: found null; allowed: a mapping"),
         ("name: x", "name: ''", "1: name: found ''; allowed: text, of length at least 1"),
-        ("model:", "1e3: 4\nmodel:", "2: 1e3: unknown key; allowed: arms, cluster"),
+        ("model:", "1e3: 4\nmodel:", "2: 1e3: unknown key; allowed: arms, case, cluster"),
     ],
 )
 def test_a_bad_value_names_what_is_allowed(written: Write, base: str, old: str, new: str, message: str) -> None:
