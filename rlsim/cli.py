@@ -19,6 +19,7 @@ from rlsim import (
     cli_policies,
     cli_profile,
     cli_race,
+    cli_report,
     cli_servers,
     cli_sweep,
     cli_trainer,
@@ -52,6 +53,7 @@ calibrate_app.command("logs")(cli_logs.calibrate_logs)
 calibrate_app.command("learning")(cli_learning.calibrate_learning)
 app.command()(cli_parity.parity)
 app.command()(cli_race.race)
+app.command()(cli_report.report)
 app.command()(cli_servers.servers)
 app.command()(cli_validate.validate)
 app.command()(cli_sweep.sweep)
@@ -111,13 +113,15 @@ def run(
     if live is not None:
         from rlsim.cli_live import Where, run_live
 
-        run_live(_load(scenario, overlays, sets), live, arm, out, as_json, Where(cluster, ray_address))
+        with _provenance(out, "run", scenario, overlays, sets, arm=arm, live=live, cluster=cluster):
+            run_live(_load(scenario, overlays, sets), live, arm, out, as_json, Where(cluster, ray_address))
         return
     if cluster is not None or ray_address is not None:
         from rlsim.core.errors import ParameterError
 
         raise ParameterError("--cluster", cluster or ray_address, "only with --live")
-    _compare(_load(scenario, overlays, sets), out, as_json, workers, arm=arm, single=True)
+    with _provenance(out, "run", scenario, overlays, sets, arm=arm):
+        _compare(_load(scenario, overlays, sets), out, as_json, workers, arm=arm, single=True)
 
 
 @app.command()
@@ -130,7 +134,8 @@ def compare(
     workers: Workers = None,
 ) -> None:
     """Simulate all arms of a scenario on the same luck and put them side by side."""
-    _compare(_load(scenario, overlays, sets), out, as_json, workers)
+    with _provenance(out, "compare", scenario, overlays, sets):
+        _compare(_load(scenario, overlays, sets), out, as_json, workers)
 
 
 @app.command()
@@ -227,6 +232,25 @@ def _load(scenario: Path, overlays: list[Path], sets: list[str]) -> Document:
     from rlsim.scenario.source import load
 
     return load(str(scenario), [str(overlay) for overlay in overlays], sets)
+
+
+@contextmanager
+def _provenance(
+    out: Path | None, verb: str, scenario: Path, overlays: list[Path], sets: list[str], **chosen: str | None
+) -> Iterator[None]:
+    """Leave the command beside what it saved; also where a live run that stopped early says so by its exit code."""
+    code: typer.Exit | None = None
+    try:
+        yield
+    except typer.Exit as ended:
+        code = ended
+    if out is not None and out.is_dir():
+        from rlsim.cli_report import command_of
+        from rlsim.planning.save import save_provenance
+
+        save_provenance(out, command_of(verb, scenario, overlays, sets, chosen))
+    if code is not None:
+        raise code
 
 
 def _compare(

@@ -60,8 +60,11 @@ def run_live(
 def _show(told: Told, out: Path | None, as_json: bool) -> None:
     from rlsim.planning import present
     from rlsim.planning.live import learning_text
+    from rlsim.planning.save import save_comparison
 
     if out is not None and not told.unsaved:
+        if told.comparison is not None:
+            save_comparison(out, told.comparison)
         print(f"saved to {out}", file=sys.stderr)
     if told.comparison is not None:
         shown = told.comparison

@@ -2,16 +2,20 @@
 
 ::
 
-    comparison.json, step_time.png, utilisation.png
+    comparison.json, provenance.json, step_time.png, utilisation.png
     ARM/scenario.yaml, ARM/metrics.json
     ARM/replication-0/  tables as Parquet, decisions.jsonl, trace.json.gz, figures as PNG (of the first replication)
 """
 
 from __future__ import annotations
 
+import json
+import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlsim import __version__
 from rlsim.core.errors import ParameterError
 from rlsim.planning.comparison import Comparison, arm_folder
 from rlsim.planning.present import as_json
@@ -23,6 +27,10 @@ from rlsim.world.making import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+COMPARISON, PROVENANCE = "comparison.json", "provenance.json"
+VERSIONS = ("simpy", "numpy", "scipy", "pandas", "pyarrow")
+"""What may change a figure in its last digits, or how it is stored."""
 
 
 def save_run(directory: Path, run: Run) -> None:
@@ -65,7 +73,7 @@ def save_comparison(directory: Path, told: Comparison) -> None:
         folder = directory / arm_folder(arm.name)
         _write(folder / SCENARIO, resolved_yaml(arm.plan.scenario))
         write_metrics(folder, [outcome.metrics for outcome in arm.outcomes])
-    _write(directory / "comparison.json", as_json(told))
+    _write(directory / COMPARISON, as_json(told))
     steps = {arm.name: arm.estimate("step_seconds") for arm in told.arms}
     published = {
         arm.name: [row.measured for row in arm.plan.scenario.published if row.is_step_time] for arm in told.arms
@@ -74,6 +82,13 @@ def save_comparison(directory: Path, told: Comparison) -> None:
     save_figure(step_time_bars(steps, published, f"Step time, {told.name}", confidence), directory / "step_time.png")
     uses = {arm.name: [outcome.metrics for outcome in arm.outcomes] for arm in told.arms}
     save_figure(utilisation_bars(uses), directory / "utilisation.png")
+
+
+def save_provenance(directory: Path, command: str) -> None:
+    """The command that made the results there, and what it ran with; where results went is no part of it."""
+    versions = {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+    told = {"command": command, "rlsim": __version__, "versions": versions}
+    _write(directory / PROVENANCE, json.dumps(told, indent=1) + "\n")
 
 
 def load_tables(directory: Path) -> dict[str, pd.DataFrame]:

@@ -36,7 +36,7 @@ _LOOKS = [
 
 
 @styled
-def progress_curves(runs_by_arm: Mapping[str, Sequence[Columns]], target: float, title: str) -> Figure:
+def progress_curves(runs_by_arm: Mapping[str, Sequence[Columns]], target: float | None, title: str) -> Figure:
     """Success of the model against rollouts, time and money; lines are means, bands least to most, over replications.
 
     ``runs_by_arm`` holds the columns of ``rlsim.results.progress.progress_columns``.
@@ -47,7 +47,8 @@ def progress_curves(runs_by_arm: Mapping[str, Sequence[Columns]], target: float,
     panels = figure.subplots(1, len(AGAINST), sharey=True)
     for axes, (used, (label, unit)) in zip(panels, AGAINST.items(), strict=True):
         lines = [_drawn(axes, arm, runs, used, unit, place) for place, (arm, runs) in enumerate(runs_by_arm.items())]
-        axes.axhline(target, color=GREY, lw=1, ls=(0, (4, 3)))
+        if target is not None:
+            axes.axhline(target, color=GREY, lw=1, ls=(0, (4, 3)))
         axes.set_xlabel(label)
         axes.set_xlim(left=0)
         axes.grid(color=PALE)

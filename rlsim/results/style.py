@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -146,6 +147,13 @@ def mark_versions(axes: Axes, seconds: Sequence[float], label: bool = True, most
 
 
 @styled
+def png(figure: Figure) -> bytes:
+    """The bytes that ``save_figure`` writes."""
+    held = BytesIO()
+    figure.savefig(held, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return held.getvalue()
+
+
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a PNG, 1200 pixels wide; the same figure gives the same bytes, and no half file is ever left.
 
@@ -154,4 +162,4 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     if Path(path).suffix.lower() != ".png":
         raise ParameterError("path", str(path), "a file name that ends in .png")
     with replacing(path) as part:
-        figure.savefig(part, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+        part.write_bytes(png(figure))

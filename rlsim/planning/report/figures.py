@@ -1,0 +1,101 @@
+"""The figures of a report: those that ``--out`` left, or drawn again from its tables, inside the page."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlsim.planning.report.saved import Saved, SavedArm
+from rlsim.planning.save import load_tables
+from rlsim.results.plots_progress import progress_curves
+from rlsim.results.plots_timeline import timelines
+from rlsim.results.style import png
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from rlsim.results.columns import Columns
+
+MOST_ARMS = 8
+"""Arms whose timelines stand above each other in one figure; further ones have their own below."""
+MAX_BYTES = 8 * 1024**2
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure of the page."""
+
+    caption: str
+    data_uri: str
+
+
+OF_RUN = {
+    "timeline": "What every replica and the trainer did",
+    "running_requests": "Samples in flight, and groups that wait",
+    "lengths": "Response lengths",
+    "staleness": "Staleness of trained samples",
+}
+
+
+def shared(saved: Saved) -> list[Picture]:
+    """Of all arms together."""
+    made = [
+        *_read(saved.directory / "step_time.png", "Step time of the arms, and what was published"),
+        *_read(saved.directory / "utilisation.png", "What the GPUs spend their time on"),
+    ]
+    runs = {arm.name: tables for arm in saved.arms[:MOST_ARMS] if (tables := _tables(arm)) is not None}
+    if len(runs) > 1:
+        note = "First replication of each arm, one time axis; dashed: weights version published"
+        drawn = timelines(runs, "Timelines of the arms", note)
+        made.append(_picture("Timelines of the arms on one axis", png(drawn)))
+    return made + list(_progress(saved))
+
+
+def of_arm(arm: SavedArm) -> list[Picture]:
+    """Of its first replication; none where no tables were saved."""
+    return [
+        picture
+        for name, caption in OF_RUN.items()
+        for picture in _read(arm.replication / f"{name}.png", f"{caption}: {arm.name}")
+    ]
+
+
+def _read(path: Path, caption: str) -> Iterator[Picture]:
+    """A picture file as it is; nothing where there is none, or something else of that name."""
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        return
+    data = path.read_bytes()
+    if data.startswith(SIGNATURE):
+        yield _picture(caption, data)
+
+
+def _picture(caption: str, data: bytes) -> Picture:
+    return Picture(caption, "data:image/png;base64," + b64encode(data).decode("ascii"))
+
+
+def _tables(arm: SavedArm) -> dict[str, DataFrame] | None:
+    from rlsim.results.tables import TABLES
+
+    if not all((arm.replication / f"{name}.parquet").is_file() for name in TABLES):
+        return None
+    return load_tables(arm.replication)
+
+
+def _progress(saved: Saved) -> Iterator[Picture]:
+    """Success against what was used, where every arm has a learning section."""
+    runs = {arm.name: _courses(arm) for arm in saved.arms}
+    if all(runs.values()):
+        caption = "Success against rollouts, time and money (a statistical model: an ESTIMATE)"
+        yield _picture(caption, png(progress_curves(runs, None, "Progress of the arms")))
+
+
+def _courses(arm: SavedArm) -> list[Columns]:
+    import pandas as pd
+
+    places = (arm.folder / f"replication-{int(run['replication'])}" / "progress.parquet" for run in arm.metrics)
+    columns: Callable[[DataFrame], Columns] = lambda frame: {str(name): frame[name].to_numpy() for name in frame}  # noqa: E731
+    return [columns(pd.read_parquet(path)) for path in places if path.is_file()]
