@@ -20,6 +20,7 @@ from rlsim.results.curves import (
     samples_in_flight,
 )
 from rlsim.results.plots_arms import step_time_bars, utilisation_bars
+from rlsim.results.plots_scaling import speedup_over_staleness, throughput_over_gpus
 from rlsim.results.plots_timeline import timeline
 from rlsim.results.statistics import interval
 from rlsim.results.style import (
@@ -46,8 +47,10 @@ __all__ = [
     "length_histogram",
     "running_requests",
     "save_figure",
+    "speedup_over_staleness",
     "staleness_histogram",
     "step_time_bars",
+    "throughput_over_gpus",
     "timeline",
     "utilisation_bars",
 ]

@@ -14,6 +14,7 @@ from small_tables import activity, run_tables, samples
 
 from rlsim.core.errors import ParameterError
 from rlsim.results import plots, style
+from rlsim.results.plots_scaling import StalePoint
 from rlsim.results.statistics import Estimate
 
 OWN = {"rollout": {"decode": 0.75, "idle:staleness": 0.25}, "trainer": {"update_actor": 0.9, "idle:data": 0.1}}
@@ -46,6 +47,18 @@ def estimates():
     return dict(zip(four_arms(), [*given, Estimate(100.0, 90.0, 110.0, 4)], strict=False))
 
 
+THROUGHPUT = {
+    "synchronous, colocated": {8: Estimate(2000.0, 1900.0, 2100.0, 3), 64: Estimate(900.0, -50.0, 1850.0, 3)},
+    "one step off-policy": {16: Estimate(2500.0, None, None, 1)},
+}
+STALE = {
+    "bounded staleness": [
+        StalePoint("at most 1", Estimate(0.9, 0.8, 1.0, 3), 1.0, Estimate(1.5, 1.4, 1.6, 3)),
+        StalePoint("at most 4", Estimate(2.5, 2.0, 3.0, 3), 4.0, Estimate(1.7, 1.5, 1.9, 3)),
+    ],
+    "one step off": [StalePoint("one", Estimate(1.0, None, None, 1), 1.0, Estimate(1.4, None, None, 1))],
+}
+
 FIGURES = {
     "timeline": lambda: plots.timeline(wide_tables(16)),
     "bands": lambda: plots.timeline(wide_tables(96)),
@@ -54,6 +67,8 @@ FIGURES = {
     "staleness": lambda: plots.staleness_histogram(run_tables()),
     "utilisation": lambda: plots.utilisation_bars(four_arms()),
     "step times": lambda: plots.step_time_bars(estimates(), {"one-off 8+8": [64.8, 52.0]}),
+    "throughput": lambda: plots.throughput_over_gpus(THROUGHPUT),
+    "speed-up": lambda: plots.speedup_over_staleness(STALE, "on-policy, colocated on all GPUs"),
 }
 
 
@@ -68,7 +83,7 @@ def figure(request):
 
 
 def test_axes_say_what_and_in_which_unit(figure):
-    units = ("(s)", "(%)", "tokens", "versions", "samples", "groups", "replica", "% of")
+    units = ("(s)", "(%)", "tokens", "versions", "samples", "groups", "replica", "% of", "GPUs", "(×)")
     for axes in figure.axes:
         assert axes.get_xlabel() or axes.get_shared_x_axes().get_siblings(axes) != [axes]
         for label in filter(None, (axes.get_xlabel(), axes.get_ylabel())):
@@ -295,3 +310,35 @@ def test_matplotlib_is_imported_late_and_without_pyplot():
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- scaling ----------------------------------------------------------------------------------------------
+
+
+def test_throughput_is_of_all_gpus_beside_that_of_one():
+    whole, one = plots.throughput_over_gpus(THROUGHPUT).axes
+    (line,) = (line for line in whole.lines if list(line.get_xdata()) == [8, 64] and line.get_marker() == "o")
+    assert list(line.get_ydata()) == [16_000, 57_600]
+    (line,) = (line for line in one.lines if list(line.get_xdata()) == [8, 64] and line.get_marker() == "o")
+    assert list(line.get_ydata()) == [2000, 900]
+
+
+def test_linear_scaling_goes_through_the_smallest_size():
+    whole, _ = plots.throughput_over_gpus(THROUGHPUT).axes
+    dashed = [list(line.get_ydata()) for line in whole.lines if line.get_linestyle() == "--"]
+    assert [16_000, 128_000] in dashed
+
+
+def test_speed_up_is_drawn_at_the_mean_lag_with_its_bound():
+    (axes,) = plots.speedup_over_staleness(STALE, "synchronous").axes
+    marks = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marks] == [([0.9, 2.5], [1.5, 1.7])]
+    assert {"at most 1", "at most 4", "one"} <= set(texts(axes.figure))
+    reaches = [list(line.get_xdata()) for line in axes.lines if line.get_linewidth() == 0.6]
+    assert [2.5, 4.0] in reaches
+
+
+@pytest.mark.parametrize("draw", [plots.throughput_over_gpus, lambda none: plots.speedup_over_staleness(none, "x")])
+def test_nothing_to_draw_is_refused(draw):
+    with pytest.raises(ParameterError, match="at least one"):
+        draw({})

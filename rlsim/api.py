@@ -1,0 +1,94 @@
+"""rlsim from Python, as notebooks and scripts use it.
+
+::
+
+    import rlsim
+
+    told = rlsim.compare(rlsim.load("scenarios/quickstart.yaml", {"run.replications": 2}))
+    print(rlsim.text(told))
+
+What comes back are the values that the command line prints: see ``Comparison``, ``Arm`` and ``Estimate``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlsim.build import Plan, plan
+from rlsim.planning.comparison import Comparison, compare_plans, plans
+from rlsim.planning.race import Race, run_race
+from rlsim.scenario.source import Document
+from rlsim.scenario.source import load as load_document
+from rlsim.world.making import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Settings = Mapping[str, Any]
+"""Key paths of a scenario and their values: ``{"rollout.gpus": 8}``; ``docs/scenario.md`` lists the keys."""
+
+
+def load(scenario: str | Path, settings: Settings | None = None) -> Document:
+    """A scenario file with some keys set, arms and all. Raises ``ScenarioError`` with file, line and key."""
+    return load_document(str(scenario), sets=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()])
+
+
+def variants(
+    scenario: str | Path, by_name: Mapping[str, Settings], settings: Settings | None = None, arm: str | None = None
+) -> dict[str, Plan]:
+    """One arm of a scenario (the only one when None) under several settings of its keys, for ``compare``.
+
+    ``settings`` hold for all of them. All meet the same prompts and the same luck. Raises ``ScenarioError``.
+    """
+    documents = {name: load(scenario, {**(settings or {}), **own}) for name, own in by_name.items()}
+    return {name: plan(document.resolve(arm)) for name, document in documents.items()}
+
+
+def compare(study: Document | Mapping[str, Plan], out: str | Path | None = None, workers: int = 1) -> Comparison:
+    """Simulate all arms of a document, or all variants, on common luck; with ``out``, save what ``--out`` saves.
+
+    ``workers`` above 1 starts processes: in a script, only under ``if __name__ == "__main__":``.
+    """
+    made = plans(study) if isinstance(study, Document) else dict(study)
+    told = compare_plans(made, None if out is None else Path(out), workers)
+    if out is not None:
+        from rlsim.planning.save import save_comparison
+
+        save_comparison(Path(out), told)
+    return told
+
+
+def race(document: Document, to: float, workers: int = 1) -> Race:
+    """Race the arms of a scenario with a learning section to the success ``to``, 0 to 1."""
+    return run_race(document, to, workers=workers)
+
+
+def simulate(made: Plan, replication: int = 0) -> Run:
+    """One run of a plan, with everything that happened in it; ``tables`` reads it."""
+    from rlsim.sim.run import simulate as run
+
+    return run(made, replication)
+
+
+def tables(run: Run) -> dict[str, pd.DataFrame]:
+    """Its tables as data frames by name (docs/metrics.md): samples, segments, updates, activity, services, gates."""
+    from rlsim.results.tables import tables as read
+
+    return read(run)
+
+
+def text(told: Comparison | Race) -> str:
+    """A comparison or a race as the command line prints it."""
+    from rlsim.planning import present, race_text
+
+    return race_text.as_text(told) if isinstance(told, Race) else present.as_text(told)
+
+
+def report(directory: str | Path) -> Path:
+    """One HTML page of what ``compare(..., out=directory)`` saved; its path."""
+    from rlsim.planning.report.page import write_report
+
+    return write_report(Path(directory))

@@ -1,0 +1,164 @@
+"""What more GPUs and more staleness buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rlsim.core.errors import ParameterError
+from rlsim.results.statistics import Estimate
+from rlsim.results.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    legend_below,
+    new_figure,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LOOKS = tuple(zip((BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK), "osD^vPX", strict=True))
+
+
+class StalePoint(NamedTuple):
+    """A setting of a staleness bound."""
+
+    label: str
+    """The bound as the policy counts it."""
+    lag: Estimate
+    """Mean start lag of trained samples, weights versions."""
+    most: float
+    """Largest start lag of any trained sample."""
+    speedup: Estimate
+    """Step time of the reference over this one's, paired."""
+
+
+@styled
+def throughput_over_gpus(
+    series: Mapping[str, Mapping[int, Estimate]], title: str = "Throughput against GPUs", confidence: float = 0.95
+) -> Figure:
+    """Trained tokens a second (all GPUs together, and of one) against GPUs in use, on logarithmic axes.
+
+    ``series`` has, for each setting, the estimate of trained tokens a second and GPU by number of GPUs. Dashed: as
+    much a GPU as its smallest size makes. Raises ``ParameterError`` where there is nothing to draw.
+    """
+    counts = sorted({gpus for sizes in series.values() for gpus in sizes})
+    if not counts:
+        raise ParameterError("series", dict(series), "at least one size of one setting")
+    figure = new_figure(5.2, title, _note(series, confidence))
+    whole, one = figure.subplots(1, 2)
+    handles: list[Artist] = []
+    for (name, sizes), (colour, marker) in zip(series.items(), _LOOKS, strict=False):
+        ordered = dict(sorted(sizes.items()))
+        handles.append(
+            _line(whole, {gpus: _times(found, gpus) for gpus, found in ordered.items()}, name, colour, marker)
+        )
+        _line(one, ordered, name, colour, marker)
+        _linear(whole, one, ordered, colour)
+    _gpu_axes(whole, counts, "trained tokens a second")
+    _gpu_axes(one, counts, "trained tokens a second and GPU")
+    one.set_ylim(bottom=0)
+    whole.set_yscale("log")
+    legend_below(figure, handles)
+    return figure
+
+
+def _note(series: Mapping[str, Mapping[int, Estimate]], confidence: float) -> str:
+    n = sorted({found.n for sizes in series.values() for found in sizes.values()})
+    counts = " to ".join(dict.fromkeys(str(one) for one in (n[0], n[-1])))
+    return (
+        f"Mean over n = {counts} replications; bars: {100 * confidence:g} % t intervals; "
+        "dashed: linear from the smallest size"
+    )
+
+
+def _times(found: Estimate, factor: float) -> Estimate:
+    low, high = (None if end is None else end * factor for end in (found.low, found.high))
+    return Estimate(found.mean * factor, low, high, found.n)
+
+
+def _line(axes: Axes, sizes: Mapping[int, Estimate], name: str, colour: str, marker: str) -> Artist:
+    axes.plot(list(sizes), [found.mean for found in sizes.values()], color=colour, marker=marker, ms=6, lw=1.6)
+    for gpus, found in sizes.items():
+        _bar(axes, gpus, found, colour)
+    return axes.plot([], [], color=colour, marker=marker, ms=6, lw=1.6, label=name)[0]
+
+
+def _bar(axes: Axes, x: float, found: Estimate, colour: str) -> None:
+    if found.low is not None and found.high is not None:
+        low = max(found.low, found.mean / 100)  # a logarithmic axis has no place for less
+        axes.errorbar(x, found.mean, [[found.mean - low], [found.high - found.mean]], ecolor=colour, capsize=4, lw=1.4)
+
+
+def _linear(whole: Axes, one: Axes, sizes: Mapping[int, Estimate], colour: str) -> None:
+    smallest, largest = min(sizes), max(sizes)
+    mean = sizes[smallest].mean
+    whole.plot([smallest, largest], [mean * smallest, mean * largest], color=colour, ls=(0, (4, 3)), lw=0.9)
+    one.plot([smallest, largest], [mean, mean], color=colour, ls=(0, (4, 3)), lw=0.9)
+
+
+def _gpu_axes(axes: Axes, counts: Sequence[int], what: str) -> None:
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("GPUs in use")
+    axes.set_ylabel(what)
+    axes.grid(color=PALE)
+
+
+@styled
+def speedup_over_staleness(
+    series: Mapping[str, Sequence[StalePoint]],
+    reference: str,
+    title: str = "Speed-up against staleness",
+    confidence: float = 0.95,
+) -> Figure:
+    """Speed-up over the arm ``reference`` against the mean start lag that it costs; labels are the bounds.
+
+    The thin line to the right of a mark ends at the largest lag of any trained sample. What staleness does to learning
+    is not in this figure. Raises ``ParameterError`` where there is nothing to draw.
+    """
+    points = [point for some in series.values() for point in some]
+    if not points:
+        raise ParameterError("series", dict(series), "at least one point")
+    note = (
+        f"Step time of {reference} over its own, n = {points[0].speedup.n} paired replications; "
+        f"bars: {100 * confidence:g} % intervals; thin line: to the largest lag"
+    )
+    figure = new_figure(5.4, title, note)
+    axes = figure.subplots()
+    handles = [_stale(axes, name, some, *look) for (name, some), look in zip(series.items(), _LOOKS, strict=False)]
+    axes.axhline(1.0, color=GREY, lw=1, ls=(0, (4, 3)))
+    axes.set_xlim(left=-0.1)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("start lag of trained samples, mean (weights versions)")
+    axes.set_ylabel("speed-up of the step (×)")
+    axes.grid(color=PALE)
+    legend_below(figure, handles)
+    return figure
+
+
+def _stale(axes: Axes, name: str, points: Sequence[StalePoint], colour: str, marker: str) -> Artist:
+    for point in points:
+        lag, speed = point.lag, point.speedup
+        axes.plot([lag.mean, point.most], [speed.mean] * 2, color=colour, lw=0.6, alpha=0.7)
+        _bar(axes, lag.mean, speed, colour)
+        if lag.low is not None and lag.high is not None:
+            reach = [[lag.mean - lag.low], [lag.high - lag.mean]]
+            axes.errorbar(lag.mean, speed.mean, xerr=reach, ecolor=colour, capsize=4, lw=1.4)
+        axes.annotate(point.label, (lag.mean, speed.mean), xytext=(5, 7), textcoords="offset points", fontsize=10)
+    means = [point.lag.mean for point in points], [point.speedup.mean for point in points]
+    return axes.plot(*means, color=colour, marker=marker, ms=6, lw=1.6, label=name)[0]
