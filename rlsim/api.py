@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlsim.build import Plan, plan
 from rlsim.planning.comparison import Comparison, compare_plans, plans
-from rlsim.planning.race import Race, run_race
+from rlsim.planning.race import Race, race_plans
 from rlsim.scenario.source import Document
 from rlsim.scenario.source import load as load_document
 from rlsim.world.making import Run
@@ -61,9 +61,10 @@ def compare(study: Document | Mapping[str, Plan], out: str | Path | None = None,
     return told
 
 
-def race(document: Document, to: float, workers: int = 1) -> Race:
-    """Race the arms of a scenario with a learning section to the success ``to``, 0 to 1."""
-    return run_race(document, to, workers=workers)
+def race(study: Document | Mapping[str, Plan], to: float, workers: int = 1) -> Race:
+    """Race arms or variants, all with a learning section, to the success ``to``, 0 to 1; ``workers`` as above."""
+    made = plans(study) if isinstance(study, Document) else dict(study)
+    return race_plans(made, to, workers=workers)
 
 
 def simulate(made: Plan, replication: int = 0) -> Run:

@@ -1,4 +1,4 @@
-"""``rlsim report``: parse, call, print; and the command that made what it shows."""
+"""``rlsim report`` and ``rlsim keys``: parse, call, print; and the command that made what a report shows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def report(
     from rlsim.planning.report.page import write_report
 
     print(write_report(directory, target))
+
+
+def keys() -> None:
+    """Every key of a scenario with type, unit, default and range, as Markdown."""
+    from rlsim.planning.scenario_reference import reference
+
+    print(reference(), end="")
 
 
 def command_of(

@@ -63,10 +63,20 @@ def run_race(
     done: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Race:
     """Simulate all arms; ``ParameterError`` for a scenario without a learning section."""
-    made = plans(document)
+    return race_plans(plans(document), target, out, workers, done)
+
+
+def race_plans(
+    made: dict[str, Plan],
+    target: float,
+    out: Path | None = None,
+    workers: int | None = None,
+    done: Callable[[Outcome], None] = lambda outcome: None,
+) -> Race:
+    """The same of plans by arm."""
     for name, found in made.items():
         if found.learning is None:
-            raise ParameterError(f"{document.file}: learning", None, f"a learning section in arm {name}")
+            raise ParameterError("learning", None, f"a learning section in arm {name}")
     outcomes = iter(perform_all(race_tasks(made, out), done, workers))
     arms = [
         Arm(name, found, tuple(next(outcomes) for _ in range(found.scenario.run.replications)))

@@ -119,11 +119,13 @@ def step_time_bars(
     published: Mapping[str, Sequence[float]],
     title: str = "Step time",
     confidence: float = 0.95,
+    measured: str = "published",
 ) -> Figure:
     """Mean step time of each arm with its t interval; published seconds as diamonds with the error in per cent.
 
     ``published`` has the measured step times of an arm, in seconds, where there are any; the error is that of the
-    prediction: (predicted - published) / published. ``confidence`` is the level the intervals were made with.
+    prediction: (predicted - published) / published. ``confidence`` is the level the intervals were made with,
+    ``measured`` what the diamonds are called.
     """
     figure = new_figure(2.2 + 0.75 * len(estimates_by_arm), title, _note(estimates_by_arm, confidence))
     axes, longest = figure.subplots(), _longest(estimates_by_arm, published)
@@ -134,7 +136,7 @@ def step_time_bars(
     axes.set_xlim(0, 1.22 * longest)
     axes.set_xlabel("step time (s)")
     axes.xaxis.grid(True)
-    _step_time_legend(figure, confidence, any(published.get(arm) for arm in estimates_by_arm))
+    _step_time_legend(figure, confidence, measured if any(published.get(arm) for arm in estimates_by_arm) else "")
     return figure
 
 
@@ -166,19 +168,19 @@ def _estimate(axes: Axes, place: int, found: Estimate, published: Sequence[float
 
 
 def _error(predicted: float, published: float) -> str:
-    return f"{(predicted / published - 1) * 100:+.1f} % of {published:g} s".replace("-", "−")
+    return f"{(predicted / published - 1) * 100:+.1f} % of {published:.4g} s".replace("-", "−")
 
 
 def _beside(axes: Axes, x: float, place: int, text: str, colour: str) -> None:
     axes.annotate(text, (x, place), xytext=(10, 0), textcoords="offset points", va="center", color=colour, zorder=5)
 
 
-def _step_time_legend(figure: Figure, confidence: float, any_published: bool) -> None:
+def _step_time_legend(figure: Figure, confidence: float, measured: str) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Patch | Line2D] = [Patch(fc=BLUE, label=f"predicted, {100 * confidence:g} % interval")]
-    if any_published:
-        label = "published; beside it the error of the prediction"
+    if measured:
+        label = f"{measured}; beside it the error of the prediction"
         handles.append(Line2D([], [], marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", label=label))
     legend_below(figure, handles)

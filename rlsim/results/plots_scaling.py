@@ -57,6 +57,7 @@ def throughput_over_gpus(
         raise ParameterError("series", dict(series), "at least one size of one setting")
     figure = new_figure(5.2, title, _note(series, confidence))
     whole, one = figure.subplots(1, 2)
+    whole.set_yscale("log")
     handles: list[Artist] = []
     for (name, sizes), (colour, marker) in zip(series.items(), _LOOKS, strict=False):
         ordered = dict(sorted(sizes.items()))
@@ -68,7 +69,6 @@ def throughput_over_gpus(
     _gpu_axes(whole, counts, "trained tokens a second")
     _gpu_axes(one, counts, "trained tokens a second and GPU")
     one.set_ylim(bottom=0)
-    whole.set_yscale("log")
     legend_below(figure, handles)
     return figure
 
@@ -140,7 +140,10 @@ def speedup_over_staleness(
     )
     figure = new_figure(5.4, title, note)
     axes = figure.subplots()
-    handles = [_stale(axes, name, some, *look) for (name, some), look in zip(series.items(), _LOOKS, strict=False)]
+    handles = [
+        _stale(axes, name, some, *look, 7 if place % 2 == 0 else -15)
+        for place, ((name, some), look) in enumerate(zip(series.items(), _LOOKS, strict=False))
+    ]
     axes.axhline(1.0, color=GREY, lw=1, ls=(0, (4, 3)))
     axes.set_xlim(left=-0.1)
     axes.set_ylim(bottom=0)
@@ -151,7 +154,7 @@ def speedup_over_staleness(
     return figure
 
 
-def _stale(axes: Axes, name: str, points: Sequence[StalePoint], colour: str, marker: str) -> Artist:
+def _stale(axes: Axes, name: str, points: Sequence[StalePoint], colour: str, marker: str, above: float) -> Artist:
     for point in points:
         lag, speed = point.lag, point.speedup
         axes.plot([lag.mean, point.most], [speed.mean] * 2, color=colour, lw=0.6, alpha=0.7)
@@ -159,6 +162,6 @@ def _stale(axes: Axes, name: str, points: Sequence[StalePoint], colour: str, mar
         if lag.low is not None and lag.high is not None:
             reach = [[lag.mean - lag.low], [lag.high - lag.mean]]
             axes.errorbar(lag.mean, speed.mean, xerr=reach, ecolor=colour, capsize=4, lw=1.4)
-        axes.annotate(point.label, (lag.mean, speed.mean), xytext=(5, 7), textcoords="offset points", fontsize=10)
+        axes.annotate(point.label, (lag.mean, speed.mean), xytext=(6, above), textcoords="offset points", fontsize=10)
     means = [point.lag.mean for point in points], [point.speedup.mean for point in points]
     return axes.plot(*means, color=colour, marker=marker, ms=6, lw=1.6, label=name)[0]

@@ -111,7 +111,13 @@ def new_figure(height_inches: float, title: str, note: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+    class ShownFigure(Figure):
+        """A notebook shows it as it is saved; pyplot, which would do that otherwise, keeps global state."""
+
+        def _repr_png_(self) -> bytes:
+            return png(self)
+
+    figure = ShownFigure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=14, fontweight="bold")
     figure.text(0.01, 1 - 0.34 / height_inches, note, ha="left", va="top", fontsize=10, color="#555555")
