@@ -81,6 +81,14 @@ def test_it_fits_the_screen_of_a_phone(browser: Any, page: Path, width: int) -> 
     assert browser.execute_script(WIDER_THAN_THE_SCREEN) <= 0
 
 
+def test_what_is_folded_is_printed(browser: Any, page: Path) -> None:
+    seen = "return document.querySelector('#scenario pre').checkVisibility({contentVisibilityAuto: true})"
+    browser.get(page.as_uri())
+    assert not browser.execute_script(seen)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.execute_script(seen)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_both_colour_schemes(browser: Any, page: Path, scheme: str) -> None:
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
