@@ -12,6 +12,16 @@ ROOT = Path(__file__).parents[2]
 HOSTILE = '</pre><script>document.title="run"</script><img src="http://example.invalid/x.png" onerror="alert(1)">'
 COMMAND = f"rlsim compare '{HOSTILE}'"
 
+ARMS = """
+arms:
+  plain:
+    published:
+      - {{step_seconds: 92.8, source: 'source {hostile}', grade: A, notes: '{hostile}'}}
+  'arm {hostile}':
+    policy: {{preset: areal, max_head_offpolicyness: 1, max_concurrent_rollouts: 8}}
+    rollout: {{gpus: 8}}
+    trainer: {{gpus: 8}}
+"""
 OVERLAY = """
 name: 'Name {hostile}'
 description: '{hostile}'
@@ -21,22 +31,18 @@ run: {{steps: 3, warmup_steps: 1, replications: 2}}
 sensitivity:
   - {{key: workload.response_tokens.sigma, values: [0.6], reason: 'reason {hostile}'}}
 learning: {{curve: {{half_updates: 60}}}}
-arms:
-  'arm {hostile}':
-    policy: {{preset: areal, max_head_offpolicyness: 1, max_concurrent_rollouts: 8}}
-    rollout: {{gpus: 8}}
-    trainer: {{gpus: 8}}
 """
 
 
 def saved_comparison(directory: Path) -> tuple[Path, Comparison]:
-    """Five arms of the quickstart with little in them, one of them hostile; the directory and what was compared."""
-    overlay = directory / "overlay.yaml"
-    overlay.write_text(OVERLAY.format(hostile=HOSTILE.replace("'", "''")))
-    small = "arms.over-sample + partial.policy.over_sampling_batch_size=6"
-    document = load(ROOT / "scenarios" / "quickstart.yaml", [overlay], [small])
+    """Two arms of the quickstart with little in them, one of them hostile; the directory and what was compared."""
+    hostile = HOSTILE.replace("'", "''")
+    scenario, overlay = directory / "scenario.yaml", directory / "overlay.yaml"
+    common = (ROOT / "scenarios" / "quickstart.yaml").read_text(encoding="utf-8").partition("\narms:")[0]
+    scenario.write_text(common + ARMS.format(hostile=hostile), encoding="utf-8")
+    overlay.write_text(OVERLAY.format(hostile=hostile), encoding="utf-8")
     out = directory / "out"
-    told = run_comparison(document, out, workers=1)
+    told = run_comparison(load(scenario, [overlay]), out, workers=1)
     save_comparison(out, told)
     save_provenance(out, COMMAND)
     return out, told

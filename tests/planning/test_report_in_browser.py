@@ -64,7 +64,7 @@ def requests_of(browser: Any) -> list[str]:
 def test_figures_are_seen_and_nothing_is_asked_for_or_complained_of(browser: Any, page: Path) -> None:
     browser.get(page.as_uri())
     pictures = browser.execute_script(PICTURES)
-    assert len(pictures) == 24
+    assert len(pictures) == 12
     assert all(natural >= 1000 and width > 100 and height > 50 for natural, width, height in pictures), pictures
     assert browser.get_log("browser") == []
     assert requests_of(browser) == [page.as_uri()]
