@@ -147,8 +147,8 @@ def _uses(saved: Saved) -> View:
 
 def _roles(arm: SavedArm) -> Iterator[tuple[str, dict[str, float]]]:
     """Pools, then rollout and trainer GPUs; one row where they are the same."""
-    names = dict.fromkeys(key.split(".")[1] for key in arm.metrics[0] if key.startswith("pools."))
-    for name in names:
+    pools = (key for key in arm.metrics[0] if key.startswith("pools.") and key.endswith(".gpus"))
+    for name in (key.removeprefix("pools.").removesuffix(".gpus") for key in pools):
         yield f"{arm.mean(f'pools.{name}.gpus'):g} {name}", _shares(arm, f"pools.{name}.utilisation.")
     rollout, trainer = (_shares(arm, f"utilisation.{role}.") for role in ("rollout", "trainer"))
     if rollout == trainer:
