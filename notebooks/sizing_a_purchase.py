@@ -97,12 +97,9 @@ figure
 # %%
 for source in told.arms[0].plan.sources:
     print("ESTIMATE" if source.estimate else "measured or given", "|", source.what, "|", source.text)
-<<<<<<< HEAD
-=======
 
 # %% [markdown]
 # ## A search instead of four sizes
 # `rlsim plan` searches device, size, split, policy and bounds under a budget, with the flat region of the best point, what
 # would change the choice and what one more GPU is worth (docs/planning.md); `rlsim sweep` runs many variants, and goes on
 # where it was interrupted (docs/sweeps.md).
->>>>>>> report7
