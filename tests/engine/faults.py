@@ -16,6 +16,9 @@ TESTS = Path(__file__).parent
 SEEDS = "test_exact.py::test_a_seeded_cluster_lives_the_same_life_on_every_engine"
 DISCIPLINED = "test_exact.py::test_a_seeded_cluster_under_a_discipline_lives_the_same_life_on_every_engine"
 
+URGENT = (
+    "test_exact.py::test_an_urgent_call_goes_before_one_that_waits_for_blocks_and_does_not_wait_for_the_end_of_the_jump"
+)
 CUT_NOISE = "test_replica_properties.py::test_noisy_windows_have_the_mean_and_the_variance_of_a_sum_of_gamma_steps"
 
 
@@ -266,6 +269,7 @@ FAULTS = (
         "return self.head() is request",
         "return len(self._live) == 1",
         "an urgent arrival waits for the end of the jump",
+        URGENT,
     ),
     Fault(
         "core/queues.py",

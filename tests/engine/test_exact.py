@@ -50,6 +50,17 @@ def one_engine(limits: EngineLimits, *samples: Sample, **more: Any) -> Cluster:
     return Cluster(limits, law, replicas=1, ranks=1, samples=samples, in_flight=1, **more)
 
 
+def test_an_urgent_call_goes_before_one_that_waits_for_blocks_and_does_not_wait_for_the_end_of_the_jump() -> None:
+    cluster = one_engine(
+        EngineLimits(3, 64, 64, 4, 11, enable_prefix_caching=False, scheduling_policy="priority"),
+        Sample(0, 4, (Turn(40),), arrival=0, priority=1),
+        Sample(1, 40, (Turn(2),), arrival=3, priority=1),
+        Sample(2, 4, (Turn(5),), arrival=41, priority=0),
+    )
+    ends = [event[2] for event in assert_exact(cluster).events if event[1] == "finished"]
+    assert ends == [2, 0, 1]
+
+
 def test_after_a_reset_the_more_urgent_of_two_that_end_together_is_first() -> None:
     cluster = one_engine(
         EngineLimits(2, 64, 64, 4, 64, enable_prefix_caching=False, scheduling_policy="priority"),
