@@ -305,6 +305,7 @@ def _goodput(told: Outcome) -> float:
 
 _TIMES: dict[str, Callable[[Outcome], float]] = {
     "step": lambda told: told.metrics.step_seconds,
+    "generation": lambda told: told.metrics.generation_seconds_per_step,
     "latency_mean": lambda told: told.latency.latency_mean_seconds,
     "latency_median": lambda told: told.latency.latency_median_seconds,
     "latency_p99": lambda told: told.latency.latency_p99_seconds,

@@ -299,7 +299,7 @@ ToTarget = Literal["rollouts_to_target", "tokens_to_target", "seconds_to_target"
 """What it takes to reach a success rate: an estimate of the learning model."""
 Measure = (
     Literal["step", "throughput", "rollout", "collection", "latency_mean", "latency_median", "latency_p99", "goodput"]
-    | Literal["success"]
+    | Literal["generation", "success"]
     | ToTarget
 )
 
@@ -312,7 +312,8 @@ class Headline(Section):
     claim: Name = Field(description="What the source says, in short")
     ratios: tuple[Positive, Positive] = Field(strict=False, description="Lowest and highest ratio claimed")
     measure: Measure = Field(
-        description="Ratio of step times, of trained tokens a second, a generating second or one that a synchronous "
+        description="Ratio of step times or of the part in which replicas work (generation), of trained tokens a "
+        "second, a generating second or one that a synchronous "
         "trainer waits for them (collection), of latencies, of goodput, of success after as many rollouts, or of what "
         "it takes to reach a success"
     )
