@@ -130,7 +130,13 @@ def test_pruned_samples_are_cut_and_booked() -> None:
 def test_truncated_samples_end_at_the_mark_are_scored_and_trained_on() -> None:
     log = run("Cutter", workload__response_tokens={"law": "uniform", "low_tokens": 10, "high_tokens": 60})
     cuts = {cut.sample: cut.tokens for row in log.decisions if isinstance(row.event, Aborted) for cut in row.event.cuts}
-    assert set(cuts.values()) <= {4, 5, 12, 13, 20, 21}  # At the mark, or one step on where that is under way.
+    assert set(cuts.values()) <= {
+        4,
+        11,
+        12,
+        19,
+        20,
+    }  # At the mark; a sibling may be a step behind. The next one is lost.
     fates = {row.sample: row.fate for row in log.final}
     assert not set(fates.values()) & {"pruned", "dropped_surplus", "filtered"}
     assert {len(batch) for batch in batches(log)} == {12}

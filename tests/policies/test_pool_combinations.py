@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, object, str]] = {
     "legs of another pool": (
         preset("p-d-serve", ordering={"use": "prefill-leg", "prefill_pool": "decode"}),
         "policy.parts.ordering.use",
-        "Legged",
+        "prefill-leg",
         "prefill-leg with prefill_pool prefill",
     ),
     "calls that leave with no place to go on": (
@@ -48,7 +48,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, object, str]] = {
     "calls that move between unlike pools": (
         preset("p-d-serve", migration={"use": "balance"}),
         "policy.parts.migration.use",
-        "_Balance",
+        "balance",
         "stay: dispatch prefill-decode says where calls go on",
     ),
     "updates that drop the KV of running calls": (
