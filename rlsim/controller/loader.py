@@ -22,7 +22,8 @@ class Loader:
         prompt_of: Callable[[int], int] | None = None,
         request_class: Callable[[int], int] | None = None,
     ) -> None:
-        self._leftovers, self._view = policy.leftovers, view
+        self._view = view
+        self._holds_back = policy.leftovers if isinstance(policy.leftovers, HoldsBack) else None
         self._prompt_tokens, self._prompt_of, self._request_class = prompt_tokens, prompt_of, request_class
         self._targets = Targets(view.shape.prompts_per_step)
         self._selects = policy.allocation if isinstance(policy.allocation, Selects) else None
@@ -68,5 +69,4 @@ class Loader:
 
     def _redraws(self) -> bool:
         """Whether the next group is of a prompt that was given back."""
-        held = isinstance(self._leftovers, HoldsBack) and not self._leftovers.redraws(self._view)
-        return bool(self._view.recycled) and not held
+        return bool(self._view.recycled) and (self._holds_back is None or self._holds_back.redraws(self._view))

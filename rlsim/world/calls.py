@@ -26,6 +26,8 @@ class Calls:
         self.lengths_drift = world.workload.drift is not None or world.lesson is not None
         """Whether lengths are decided by the weights that make the first token."""
         self._unlearnt: list[TrainedSample] = []
+        self._own_updates = 0
+        """Optimizer updates that the parts of the step under way made on their own."""
         self._groups: dict[tuple[int, int], int] = {}
         self._cap_tokens = world.workload.response_length.cap_tokens
         self._kv_age = 0
@@ -196,10 +198,12 @@ class Calls:
         if lesson is None:
             return None
         self._unlearnt += [self._as_trained(self.trajectories[sample], lesson) for sample in command.samples]
+        self._own_updates += command.updates or 0
         if not command.last or not self._unlearnt:
             return None
         batch, self._unlearnt = self._unlearnt, []
-        told = lesson.course.trained(batch, lesson.updates_per_step, lesson.epochs)
+        updates, self._own_updates = self._own_updates or lesson.updates_per_step, 0
+        told = lesson.course.trained(batch, updates, lesson.epochs)
         return ProgressRow(
             command.step,
             now,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from policy_runs import AGENTS, SPREAD, batches, commands, ran
 from rlsim.core.commands import Abort, Score, SetRole, Submit
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
+from rlsim.learning.course import Course, Progress, TrainedSample
 from rlsim.policies.registry import CHOICES
 from rlsim.results.metrics import ledger_tokens
 
@@ -245,3 +247,27 @@ def test_rounds_of_dynamic_sampling_are_judged_when_their_last_response_has_come
             assert not under_way
         under_way |= made
     assert Counter(row.fate for row in log.final)["dropped_surplus"] > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "updates"),
+    [
+        ({"preset": "sync-colocated"}, 2),
+        ({"preset": "verl-fully-async-stale", "trigger_parameter_sync_step": 3}, 3),
+    ],
+    ids=["a step's own", "of local batches"],
+)
+def test_learning_counts_the_updates_that_are_made(
+    policy: dict[str, Any], updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    trained = Course.trained
+
+    def noted(course: Course, batch: Sequence[TrainedSample], updates: int, epochs: int) -> Progress:
+        told.append(updates)
+        return trained(course, batch, updates, epochs)
+
+    monkeypatch.setattr(Course, "trained", noted)
+    own = {} if updates == 3 else {"trainer__updates_per_step": updates}
+    ran(policy, **{**LEARNING, **own})
+    assert set(told) == {updates}
