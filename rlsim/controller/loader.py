@@ -59,7 +59,6 @@ class Loader:
             self._next_draw += 1
         pick = self._selects.pick(self._view, tuple(self._offers))
         gone = {pick.taken, *pick.skipped}
-        self._view.skipped_prompts += len(gone) - 1
         taken = self._offers[pick.taken].draw
         self._offers = [offer for place, offer in enumerate(self._offers) if place not in gone]
         return taken

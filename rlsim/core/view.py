@@ -240,8 +240,6 @@ class View:
     """Groups whose every sample was given up, since the start of the run."""
     filtered_groups: int = 0
     """Of these, the complete ones that allocation rejected."""
-    skipped_prompts: int = 0
-    """Prompts of the loader that allocation passed over."""
     open: dict[int, Group] = field(default_factory=dict)
     """Groups admitted and not yet complete, in order of admission."""
     resting: dict[int, Group] = field(default_factory=dict)

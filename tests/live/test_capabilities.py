@@ -91,3 +91,11 @@ def test_kv_does_not_move_between_live_engines(parts: dict[str, Any], key: str) 
     policy = {"preset": "one-step-off", "parts": parts}
     made = planned({"scheduling_policy": "priority"}, policy=policy)
     assert keys(made) == [key]
+
+
+@pytest.mark.parametrize("backend", ["vllm", "vllm-paced"])
+def test_no_live_engine_reads_signals_off_its_responses(backend: str) -> None:
+    workload = {**BASE["workload"], "group_size": 8}
+    for use, found in (("arrol", ["policy.parts.allocation"]), ("dapo", [])):
+        policy = {"preset": "one-step-off", "parts": {"allocation": {"use": use}}}
+        assert keys(planned({}, policy=policy, learning={}, workload=workload), backend) == found

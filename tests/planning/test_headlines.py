@@ -233,3 +233,36 @@ def test_every_shipped_headline_is_in_the_documentation(file: Path) -> None:
         *(f"  assumed: {item}\n" for item in headline.assumed),
     ):
         assert said in DOCUMENTED, said
+
+
+LEARNS = {
+    "policy: {preset": "learning: {population: {mean_success: 0.4}, curve: {asymptote: 0.8, half_updates: 20}}\n"
+    "policy: {preset",
+    "prompts_per_step: 1, group_size: 1": "prompts_per_step: 4, group_size: 4",
+    "steps: 3": "steps: 30",
+    "    - {label: three quarters, settings: {arms.half.workload.response_tokens: {law: constant, tokens: 750}}}\n": "",
+    "    - {label: both quick, settings: {rollout.step_time.base_seconds: 0.001}}\n": "",
+    "{workload: {response_tokens: 500}}": "{learning: {curve: {half_updates: 10}}}",
+}
+"""The improved arm learns twice as fast, by the same samples."""
+
+
+def test_a_target_is_a_share_of_the_way_from_untrained_to_the_asymptote(tmp_path: Path) -> None:
+    changes = {**LEARNS, "  baseline: whole": "  also: seconds_to_target\n  target_share: 0.25\n  baseline: whole"}
+    asked = hunt(small(tmp_path, "rollouts_to_target", changes))
+    assert [case.target for case in asked.cases] == [pytest.approx(0.5)]
+    point = bracket(asked, workers=1).found[0]
+    assert point.ratio.mean == pytest.approx(2, rel=0.2)
+    assert point.also is not None
+    assert point.also.mean == pytest.approx(2, rel=0.2)
+
+
+def test_success_is_compared_after_as_many_rollouts(tmp_path: Path) -> None:
+    point = bracket(hunt(small(tmp_path, "success", LEARNS)), workers=1).found[0]
+    assert 1.05 < point.ratio.mean < 2
+
+
+def test_a_target_that_is_not_reached_says_how_far_the_run_came(tmp_path: Path) -> None:
+    changes = {**LEARNS, "  baseline: whole": "  target_share: 0.9\n  baseline: whole"}
+    with pytest.raises(ParameterError, match=r"or more run\.steps"):
+        bracket(hunt(small(tmp_path, "tokens_to_target", changes)), workers=1)

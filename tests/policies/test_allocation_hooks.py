@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from allocation_parts import PARTS
 from compositions import does_stall, fault, preset
-from policy_runs import AGENTS, SPREAD, batches, commands, ran
+from policy_runs import AGENTS, SPREAD, batches, commands, ran, scenario
 
+from rlsim.build import PlanError, plan
 from rlsim.core.commands import Abort, Score, SetRole, Submit
+from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
 from rlsim.learning.course import Course, Progress, TrainedSample
 from rlsim.policies.registry import CHOICES
 from rlsim.results.metrics import ledger_tokens
+from rlsim.sim.run import simulate
 
 PRESETS: dict[str, dict[str, Any]] = {
     "sync-colocated": {},
@@ -271,3 +274,19 @@ def test_learning_counts_the_updates_that_are_made(
     own = {} if updates == 3 else {"trainer__updates_per_step": updates}
     ran(policy, **{**LEARNING, **own})
     assert set(told) == {updates}
+
+
+DAPO = {"preset": "sync-colocated", "parts": {"allocation": {"use": "dapo"}}}
+TASK = {"trainer": "torch", "task": {"name": "successor"}}
+
+
+def test_deciding_by_rewards_needs_somebody_who_gives_them() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(scenario(DAPO))
+    assert caught.value.path == "learning"
+    plan(scenario(DAPO, live=TASK))
+
+
+def test_a_task_gives_no_rewards_to_simulated_samples() -> None:
+    with pytest.raises(ParameterError, match="simulated samples earn nothing"):
+        simulate(plan(scenario(DAPO, live=TASK)))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from policy_runs import commands, ran, scenario
 
 from rlsim.build import plan
-from rlsim.core.commands import Abort, Train, WakeAt
+from rlsim.core.commands import Abort, Submit, Train, WakeAt
 from rlsim.core.errors import DeadlockError
-from rlsim.core.events import Started, Synced, Woke
+from rlsim.core.events import Finished, Noticed, Started, Synced, Woke
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import Shape, View
@@ -21,6 +21,7 @@ from rlsim.policies.protocols import Unit
 from rlsim.results.record import replay
 from rlsim.sim.run import simulate
 from rlsim.world.making import make_controller
+from rlsim.world.timers import Timers
 
 PERIOD = to_ticks(0.7)
 
@@ -123,3 +124,12 @@ def test_repacking_looks_at_its_own_interval() -> None:
     asked = {made.at for row in log.decisions for made in row.commands if isinstance(made, WakeAt)}
     assert cuts
     assert all(row.now in asked | versions for row in cuts)
+
+
+def test_a_notice_answers_nothing_so_the_call_that_it_tells_of_is_still_owed() -> None:
+    timers, call = Timers(), Submit(0, 0, 0, 0, 0, 0, 0, 10)
+    timers.count(Started(), [call])
+    timers.count(Noticed(0, 8, 0.5), [])
+    assert not timers.idle
+    timers.count(Finished(0, 0, 20, ((0, 20),), "stop", 1), [])
+    assert timers.idle
