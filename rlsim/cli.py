@@ -26,6 +26,7 @@ from rlsim import (
     cli_trainer,
     cli_validate,
 )
+from rlsim.cli_options import ArmName, AsJson, Out, Overlays, ScenarioFile, Sets, Workers
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -61,14 +62,6 @@ app.command()(cli_servers.servers)
 app.command()(cli_validate.validate)
 app.command()(cli_sweep.sweep)
 app.command()(cli_plan.plan)
-
-ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
-Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
-Overlays = Annotated[list[Path], typer.Option("--overlay", help="File merged over the scenario.", show_default=False)]
-ArmName = Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)]
-Out = Annotated[Path | None, typer.Option("--out", help="Directory for tables, logs and figures.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Workers = Annotated[int | None, typer.Option("--workers", help="Processes; default: one a core.", show_default=False)]
 
 
 def main() -> None:

@@ -8,19 +8,21 @@ from typing import Annotated
 
 import typer
 
+from rlsim.cli_options import ArmName, AsJson, Sets, Workers
+
 
 def explain(
     scenarios: Annotated[
         list[Path] | None, typer.Argument(help="Scenario file; several: a table of their cases.", show_default=False)
     ] = None,
-    arm: Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)] = None,
+    arm: ArmName = None,
     cases: Annotated[Path | None, typer.Option("--cases", help="Directory of cases.", show_default=False)] = None,
-    sets: Annotated[list[str], typer.Option("--set", help="Override one key.", show_default=False)] = [],  # noqa: B006
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    sets: Sets = [],  # noqa: B006
+    as_json: AsJson = False,
     markdown: Annotated[
         Path | None, typer.Option(help="Put the table of cases into this file, between its markers.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one a core.", show_default=False)] = None,
+    workers: Workers = None,
 ) -> None:
     """Say what holds a run back, with the evidence and the changes that help most; answer users' questions."""
     from rlsim.core.errors import ParameterError

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlsim.cli_options import ArmName, AsJson, Out, Overlays, ScenarioFile, Sets
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def parity(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
+    scenario: ScenarioFile,
     live: Annotated[str, typer.Option(help="Engine: vllm, vllm-paced, openai or fake.", show_default=False)],
-    arm: Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)] = None,
+    arm: ArmName = None,
     policies: Annotated[
         str | None,
         typer.Option(help="Rank these, A,B,C: arms of the scenario, or presets in its place.", show_default=False),
@@ -35,11 +37,11 @@ def parity(
             show_default=False,
         ),
     ] = None,
-    sets: Annotated[list[str], typer.Option("--set", help="Override one key.", show_default=False)] = [],  # noqa: B006
-    overlays: Annotated[list[Path], typer.Option("--overlay", help="File merged over it.", show_default=False)] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Directory for JSON, figures and runs.", show_default=False)] = None,
+    sets: Sets = [],  # noqa: B006
+    overlays: Overlays = [],  # noqa: B006
+    out: Out = None,
     markdown: Annotated[Path | None, typer.Option(help="Append the table to this file.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold a prediction against live runs: calibrate, predict, run live, compare; the error is taken apart."""
     from rlsim.live.backends import backend

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from rlsim.cli_sweep import Cluster, RayAddress
+from rlsim.cli_options import AsJson, Cluster, Overlays, RayAddress, ScenarioFile, Sets, Workers
 
 
 def plan(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
+    scenario: ScenarioFile,
     axes: Annotated[
         list[str],
         typer.Option("--search", help="key=a,b,c or key={from: 1, to: 8, factor: 2}; split={gpus: 32, step: 4}."),
@@ -27,12 +27,8 @@ def plan(
     arms: Annotated[
         list[str], typer.Option("--arm", help="Arms to choose from, A,B; default: all.", show_default=False)
     ] = [],  # noqa: B006
-    sets: Annotated[
-        list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)
-    ] = [],  # noqa: B006
-    overlays: Annotated[
-        list[Path], typer.Option("--overlay", help="File merged over the scenario.", show_default=False)
-    ] = [],  # noqa: B006
+    sets: Sets = [],  # noqa: B006
+    overlays: Overlays = [],  # noqa: B006
     evaluations: Annotated[
         int | None,
         typer.Option(min=4, help="Points simulated at most; larger spaces are searched.", show_default=False),
@@ -50,10 +46,8 @@ def plan(
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for runs and figures: the same command goes on.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
-    ] = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
     cluster: Cluster = None,
     ray_address: RayAddress = None,
 ) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="List the policies: choices, parts and presets.", invoke_without_command=True)
+from rlsim.cli_options import ArmName, AsJson, ScenarioFile
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+app = typer.Typer(help="List the policies: choices, parts and presets.", invoke_without_command=True)
 
 
 @app.callback()
@@ -54,9 +54,9 @@ def import_config(
 
 
 def export_config(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
+    scenario: ScenarioFile,
     framework: Annotated[str, typer.Option("--to", help="The framework to write for.", show_default=False)],
-    arm: Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)] = None,
+    arm: ArmName = None,
     out: Annotated[Path | None, typer.Option("--out", help="Configuration file; default: stdout.")] = None,
 ) -> None:
     """Write a scenario's policy, split and bounds as a framework's configuration."""

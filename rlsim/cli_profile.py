@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
+from rlsim.cli_options import AsJson
+
 app = typer.Typer(help="Profiles: calibrated costs, and how far they are off.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A shipped profile, or a profile's JSON file.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Date = Annotated[str, typer.Option(help="Of the fit, in the provenance; default: today.", show_default=False)]
 
 

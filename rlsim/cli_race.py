@@ -8,25 +8,27 @@ from typing import Annotated
 
 import typer
 
+from rlsim.cli_options import AsJson, Out, Overlays, Sets, Workers
+
 
 def race(
     scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML) with a learning section.", show_default=False)],
     to: Annotated[float, typer.Option("--to", min=0, max=1, help="Success that the arms are to reach.")] = 0.6,
-    sets: Annotated[list[str], typer.Option("--set", help="Override one key.", show_default=False)] = [],  # noqa: B006
-    overlays: Annotated[list[Path], typer.Option("--overlay", help="File merged over it.", show_default=False)] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Directory for tables and figures.", show_default=False)] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one a core.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    sets: Sets = [],  # noqa: B006
+    overlays: Overlays = [],  # noqa: B006
+    out: Out = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
 ) -> None:
     """Race the arms to a success rate: rollouts, tokens, time and money that each takes, and what it wastes."""
     from rlsim.cli_progress import progress
     from rlsim.planning import race_text
-    from rlsim.planning.comparison import plans
-    from rlsim.planning.race import race_tasks, run_race
+    from rlsim.planning.comparison import plans, replications
+    from rlsim.planning.race import run_race
     from rlsim.scenario.source import load
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
-    with progress(len(race_tasks(plans(document), None))) as more:
+    with progress(len(replications(plans(document), None))) as more:
         told = run_race(document, to, out, workers, lambda outcome: more(1))
     print(race_text.as_json(told) if as_json else race_text.as_text(told), end="")
     if out is not None:

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
+from rlsim.cli_options import AsJson
+
 
 def servers(
     urls: Annotated[list[str], typer.Argument(help="Base URLs: http://HOST:PORT/v1.", show_default=False)],
     model: Annotated[str, typer.Option(help="Name of the model there; default: the first listed.")] = "",
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = "",
     allow_remote: Annotated[bool, typer.Option(help="Accept servers on other machines.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Ask servers what they offer a live run; each makes about thirty calls of up to sixteen tokens."""
     import asyncio

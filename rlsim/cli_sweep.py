@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlsim.cli_options import AsJson, Cluster, Overlays, RayAddress, ScenarioFile, Workers
+
 if TYPE_CHECKING:
     from rlsim.planning.sweep.orders import Makers
 
@@ -15,16 +17,10 @@ Factors = Annotated[
     list[str],
     typer.Option("--set", help="key.path=a,b,c, a factor; several keys together: k:l=1:2,3:4.", show_default=False),
 ]
-Cluster = Annotated[
-    str | None, typer.Option(help="Runs as tasks of a cluster (ray) instead of processes.", show_default=False)
-]
-RayAddress = Annotated[
-    str | None, typer.Option(help="Of an existing Ray cluster; RAY_ADDRESS, or a local one.", show_default=False)
-]
 
 
 def sweep(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
+    scenario: ScenarioFile,
     sets: Factors = [],  # noqa: B006
     lists: Annotated[
         Path | None,
@@ -33,9 +29,7 @@ def sweep(
     arms: Annotated[
         list[str], typer.Option("--arm", help="Arms, A,B: a factor as well; default: all.", show_default=False)
     ] = [],  # noqa: B006
-    overlays: Annotated[
-        list[Path], typer.Option("--overlay", help="File merged over the scenario.", show_default=False)
-    ] = [],  # noqa: B006
+    overlays: Overlays = [],  # noqa: B006
     replications: Annotated[
         int | None, typer.Option(min=1, help="Of every variant; default: as the scenario says.", show_default=False)
     ] = None,
@@ -48,10 +42,8 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory that keeps finished runs: the same command goes on.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
-    ] = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
     cluster: Cluster = None,
     ray_address: RayAddress = None,
 ) -> None:

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
+from rlsim.cli_options import AsJson, Workers
+
 
 def validate(
     entries: Annotated[
         list[str] | None, typer.Argument(help="Labels (A1) or files; default: all.", show_default=False)
     ] = None,
     folder: Annotated[Path, typer.Option(help="Where entries are.")] = Path("scenarios/published"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
     markdown: Annotated[
         Path | None, typer.Option(help="Put the tables into this file, between its markers.", show_default=False)
     ] = None,
@@ -22,22 +24,17 @@ def validate(
     replications: Annotated[
         int | None, typer.Option(min=1, help="In place of each entry's own; 1: no intervals.", show_default=False)
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one a core.", show_default=False)] = None,
+    workers: Workers = None,
 ) -> None:
     """Hold predictions to published measurements; misses and failures are rows like the others."""
+    from rlsim.cli_progress import progress
     from rlsim.planning.validation import text
     from rlsim.planning.validation.entries import find_entries, left_out
     from rlsim.planning.validation.running import run_entries, tasks
 
     sources, without = find_entries(entries or [], folder), left_out(entries or [], folder)
-    runs, done = len(tasks(sources, replications)), 0
-
-    def tell(one: object) -> None:
-        nonlocal done
-        done += 1
-        print(f"{done}/{runs} {getattr(one, 'name', '')}", file=sys.stderr, flush=True)
-
-    rows = run_entries(sources, tell, workers, replications)
+    with progress(len(tasks(sources, replications))) as more:
+        rows = run_entries(sources, lambda outcome: more(1), workers, replications)
     told = text.as_json if as_json else text.as_text
     print(told(sources, rows, without), end="")
     if markdown is not None:

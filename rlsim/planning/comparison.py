@@ -121,13 +121,16 @@ def plans(document: Document) -> dict[str, Plan]:
 
 def tasks(made: dict[str, Plan], out: Path | None) -> list[Task]:
     """Every replication of every arm, then the sensitivities of each on its first replication."""
-    runs = [
+    return replications(made, out) + [Task(label, scenario, 0) for label, scenario, *_ in _variants(made)]
+
+
+def replications(made: dict[str, Plan], out: Path | None) -> list[Task]:
+    """Every replication of every arm."""
+    return [
         Task(name, found.scenario, replication, out and out / arm_folder(name) / f"replication-{replication}")
         for name, found in made.items()
         for replication in range(found.scenario.run.replications)
     ]
-    variants = [Task(label, scenario, 0) for label, scenario, *_ in _variants(made)]
-    return runs + variants
 
 
 def compare(name: str, made: dict[str, Plan], outcomes: Sequence[Outcome]) -> Comparison:

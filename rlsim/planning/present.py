@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from io import StringIO
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
 from rlsim.planning.comparison import Arm, Comparison
+from rlsim.planning.text_table import titled_table
 from rlsim.results.statistics import Estimate
 from rlsim.results.utilisation import USES
 
@@ -55,23 +55,6 @@ def as_json(told: Comparison) -> str:
     return json.dumps(whole, indent=1) + "\n"
 
 
-def _table(title: str, first: str, columns: Iterable[str]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    table.add_column(first, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
 def _step_times(told: Comparison) -> Table:
     first = told.arms[0]
     percent = f"{first.plan.scenario.run.confidence:.0%}"
@@ -84,7 +67,7 @@ def _step_times(told: Comparison) -> Table:
         "tokens/s /GPU",
         "USD /step",
     )
-    table = _table(told.name, "arm", columns)
+    table = titled_table(told.name, "arm", columns)
     for arm in told.arms:
         table.add_row(
             arm.name,
@@ -115,7 +98,7 @@ def _uses(told: Comparison) -> Table:
     """Rollout and trainer GPUs by use; uses that nobody has are left out."""
     rows = [(arm, role, shares) for arm in told.arms for role, shares in _roles(arm)]
     shown = [use for use in _all_uses(rows) if any(shares.get(use, 0) >= LEAST_SHARE for _, _, shares in rows)]
-    table = _table("GPU time by use, %", "arm", ("GPUs", *map(_heading, shown)))
+    table = titled_table("GPU time by use, %", "arm", ("GPUs", *map(_heading, shown)))
     for arm, role, shares in rows:
         cells = (f"{100 * shares.get(use, 0):.0f}" if shares.get(use, 0) >= LEAST_SHARE else "" for use in shown)
         table.add_row(arm.name, role, *cells)
@@ -150,7 +133,9 @@ def _pool_roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
 def _staleness(told: Comparison) -> Table:
     names = ("start_lag", "end_lag", "span", "token_weighted_lag", "intra_batch_lag")
     titles = ("start lag", "end lag", "span", "token- weighted", "intra-batch, updates")
-    table = _table("Staleness of trained samples, weights versions: mean (max)", "arm", (*titles, "wasted tokens"))
+    table = titled_table(
+        "Staleness of trained samples, weights versions: mean (max)", "arm", (*titles, "wasted tokens")
+    )
     for arm in told.arms:
         cells = (f"{arm.mean(f'{name}_mean'):.2f} ({arm.mean(f'{name}_max'):.0f})" for name in names)
         table.add_row(arm.name, *cells, f"{_wasted(arm):.1%}")
@@ -169,7 +154,7 @@ def _wasted(arm: Arm) -> float:
 
 
 def _everything(arm: Arm) -> Table:
-    table = _table(
+    table = titled_table(
         f"All metrics of {arm.name}, mean of {len(arm.outcomes)} replication(s); uses of GPU time that are 0 left out",
         "metric",
         ("value",),

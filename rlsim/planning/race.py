@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
-from rlsim.planning.comparison import Arm, arm_folder, plans
-from rlsim.planning.replicate import Outcome, Task, perform_all
+from rlsim.planning.comparison import Arm, plans, replications
+from rlsim.planning.replicate import Outcome, perform_all
 from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
@@ -77,21 +77,12 @@ def race_plans(
     for name, found in made.items():
         if found.learning is None:
             raise ParameterError("learning", None, f"a learning section in arm {name}")
-    outcomes = iter(perform_all(race_tasks(made, out), done, workers))
+    outcomes = iter(perform_all(replications(made, out), done, workers))
     arms = [
         Arm(name, found, tuple(next(outcomes) for _ in range(found.scenario.run.replications)))
         for name, found in made.items()
     ]
     return Race(next(iter(made.values())).scenario.name, target, tuple(arms))
-
-
-def race_tasks(made: dict[str, Plan], out: Path | None) -> list[Task]:
-    """Every replication of every arm."""
-    return [
-        Task(name, found.scenario, replication, out and out / arm_folder(name) / f"replication-{replication}")
-        for name, found in made.items()
-        for replication in range(found.scenario.run.replications)
-    ]
 
 
 def wasted(arm: Arm) -> dict[str, float]:

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
 from rlsim.planning.comparison import Arm
 from rlsim.planning.race import WASTE, Race, success, wasted
+from rlsim.planning.text_table import titled_table
 from rlsim.results.progress import USED
 from rlsim.results.statistics import Estimate
 
@@ -76,11 +76,9 @@ def _arm(race: Race, arm: Arm) -> dict[str, object]:
 
 
 def _to_target(race: Race) -> Table:
-    table = _table(f"To a success of {race.target:g} (± half of the interval)", "arm", "success")
-    for title, _ in _SHOWN.values():
-        table.add_column(title, justify="right")
-        table.add_column("vs first", justify="right")
-    table.add_column("USD", justify="right")
+    shown = [column for title, _ in _SHOWN.values() for column in (title, "vs first")]
+    title = f"To a success of {race.target:g} (± half of the interval)"
+    table = titled_table(title, "arm", ("success", *shown, "USD"))
     for arm in race.arms:
         start, end = success(arm, 0).mean, success(arm, -1).mean
         cells = [f"{start:.2f}-{end:.2f}"]
@@ -91,29 +89,19 @@ def _to_target(race: Race) -> Table:
 
 
 def _at_equal_budget(race: Race) -> Table:
-    table = _table("Success less the first arm's, in points, once both have used as much", "arm")
-    for used in USED:
-        table.add_column(used.replace("_", " "), justify="right")
+    title = "Success less the first arm's, in points, once both have used as much"
+    table = titled_table(title, "arm", (used.replace("_", " ") for used in USED))
     for arm in race.arms:
         table.add_row(arm.name, *(_points(race.difference_at(arm, used)) for used in USED))
     return table
 
 
 def _waste(race: Race) -> Table:
-    table = _table("Generated tokens that were never trained on, %", "arm", "all")
-    for fate in WASTE:
-        table.add_column(fate.replace("_", " "), justify="right")
+    columns = ("all", *(fate.replace("_", " ") for fate in WASTE))
+    table = titled_table("Generated tokens that were never trained on, %", "arm", columns)
     for arm in race.arms:
         shares = wasted(arm)
         table.add_row(arm.name, *(f"{100 * share:.1f}" for share in (sum(shares.values()), *shares.values())))
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="", box=SIMPLE_HEAD)
-    table.show_edge, table.pad_edge, table.collapse_padding = False, False, True
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     return table
 
 

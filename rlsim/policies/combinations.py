@@ -109,7 +109,8 @@ def _check_published_steps(policy: Policy, shape: Shape) -> None:
     every, per_version = _every_steps(policy), _batches_per_version(policy, shape)
     if isinstance(policy.leftovers, OffPolicySteps) and every > 1:
         raise ParameterError(*_step_setting(policy), "a version for every step: off-policy-steps compares the two")
-    whole = not _may_drop(policy) and not _spares(policy)
+    cuts = policy.leftovers.ends_round and _runs_ahead(policy, shape)
+    whole = not _may_drop(policy) and not _spares(policy) and not cuts
     if isinstance(policy.update, Deferral) and isinstance(policy.admission, _BATCH_AFTER_BATCH) and whole:
         return  # What is in flight makes whole batches, and after the last of them publication is due.
     if per_version is not None and every > per_version:

@@ -128,6 +128,16 @@ STALLS |= {
         3,
         "at most 1",
     ),
+    "groups cut at a round's end that only new weights resume": (
+        preset(
+            "nemo-rl-async",
+            leftovers={"use": "end-round", "keeps_unfinished": True, "keeps_surplus": True},
+            update={"use": "deferred", "max_steps_behind": 2},
+        ),
+        "policy.parts.update.max_steps_behind",
+        2,
+        "at most 1",
+    ),
     "producers that run on while shared GPUs train": (
         preset("miles-fully-async", placement=COLOCATED, update=DRAIN, leftovers=KEEP_ALL),
         "policy.parts.leftovers.use",
