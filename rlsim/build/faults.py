@@ -31,3 +31,7 @@ class PlanError(ParameterError):
     def __init__(self, errors: list[ParameterError]) -> None:
         super().__init__(errors[0].path, errors[0].found, errors[0].allowed)
         self.errors = errors
+
+    def __reduce__(self) -> tuple[type[PlanError], tuple[list[ParameterError]]]:
+        """Workers send it back by its one argument."""
+        return type(self), (self.errors,)

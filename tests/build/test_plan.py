@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -72,3 +73,11 @@ def test_a_plan_error_holds_every_fault_and_reads_as_the_first() -> None:
         plan(bad)
     assert [error.path for error in caught.value.errors] == ["model"]
     assert str(caught.value).startswith("model: found 'nothing'; allowed: DeepSeek-V3")
+
+
+def test_a_plan_error_comes_back_whole_from_a_worker() -> None:
+    bad = scenario().model_copy(update={"model": "nothing"})
+    with pytest.raises(PlanError) as caught:
+        plan(bad)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert [str(error) for error in again.errors] == [str(error) for error in caught.value.errors]
