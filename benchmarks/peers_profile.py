@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 import statistics
 import sys
@@ -10,12 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from peers_cases import Case, scenario
+from peers_cases import Case, requests, scenario
 from peers_table import markdown
 from peers_tools import run_process
 
 from rlsim.build import Plan
-from rlsim.sim.run import collector_paused
+from rlsim.core.engine import Request
+from rlsim.core.log import RunLog
+from rlsim.core.replica import Replica
+from rlsim.core.ticks import Ticks
+from rlsim.sim.run import collector_paused, simulate
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import make_controller, make_world
 
@@ -34,12 +39,12 @@ START_UP = {
     "simpy": "import simpy",
     "all that a run needs": "import peers_cases, rlsim.sim.run",
     "and the lengths' quantiles": "import peers_cases, rlsim.sim.run, scipy.special",
-    "and what writes it down": "import peers_cases, rlsim.sim.run, scipy.special, rlsim.results.store",
+    "and what writes it down": "import peers_cases, rlsim.sim.run, scipy.special, rlsim.results.store, pyarrow.parquet",
 }
 
 
 def start_up_table(folder: Path) -> str:
-    """CPU and memory of processes that only import, each with the interpreter in it."""
+    """CPU and memory of processes that only import, each with the interpreter in it; medians of five."""
     rows = []
     for what, statement in START_UP.items():
         found = [run_process(Path(sys.executable), ["-c", statement], folder, 60) for _ in range(5)]
@@ -49,12 +54,54 @@ def start_up_table(folder: Path) -> str:
 
 
 def profile_table(cases: Sequence[Case]) -> str:
-    """Shares of a simulated run by part; cProfile makes calls dearer, so shares lean towards small functions."""
+    """Own time by part of the code; cProfile makes calls dearer, so that it leans towards small functions."""
     shares = [_shares(_profiled(scenario(case))) for case in cases]
-    seconds = [statistics.median(_seconds(scenario(case)) for _ in range(3)) for case in cases]
     rows = [[part, *(f"{share.get(part, 0.0):.0%}" for share in shares)] for part in [*PARTS, REST]]
-    rows.append(["CPU s without the profiler", *(f"{cpu:.2f}" for cpu in seconds)])
-    return "\n".join(markdown(("time within", *(case.title for case in cases)), rows))
+    return "\n".join(markdown(("profiled within", *(case.title for case in cases)), rows))
+
+
+def alone_table(cases: Sequence[Case]) -> str:
+    """CPU seconds of a run, and of what can be run by itself, without a profiler; medians of five."""
+    columns = [_alone(case) for case in cases]
+    rows = [[what, *(f"{column[what]:.2f}" for column in columns)] for what in columns[0]]
+    return "\n".join(markdown(("CPU s, each by itself", *(case.title for case in cases)), rows))
+
+
+def _alone(case: Case) -> dict[str, float]:
+    made = scenario(case)
+    log = simulate(made).log
+    whole = _median(lambda: _seconds(made))
+    engine = _median(lambda: engine_alone(case)[0])
+    controller = _median(lambda: _controller_seconds(made, log))
+    return {
+        "a run": whole,
+        "replicas alone": engine,
+        "the controller alone, on the recorded events": controller,
+        "the rest: calls, clock, executor, log": whole - engine - controller,
+        "in these two, prompts and lengths drawn": _median(lambda: _drawing_seconds(made)),
+    }
+
+
+def _drawing_seconds(made: Plan) -> float:
+    gc.collect()
+    start = time.process_time()
+    with collector_paused():
+        list(requests(made))
+    return time.process_time() - start
+
+
+def _median(measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(5))
+
+
+def _controller_seconds(made: Plan, log: RunLog) -> float:
+    controller = make_controller(made, made.workload_of(0))
+    gc.collect()
+    start = time.process_time()
+    with collector_paused():
+        for row in log.decisions:
+            controller.handle(row.now, row.event)
+    return time.process_time() - start
 
 
 def _run(made: Plan) -> Callable[[], object]:
@@ -63,8 +110,32 @@ def _run(made: Plan) -> Callable[[], object]:
     return lambda: simulation.run(made.scenario.run.steps)
 
 
+def engine_alone(case: Case) -> tuple[float, Ticks]:
+    """(CPU seconds, makespan) of the replicas without controller, clock and log, each with every n-th request."""
+    made = scenario(case)
+    rows = enumerate(requests(made))
+    asked = [Request(at, row.prompt, row.input_tokens, row.input_tokens, row.output_tokens) for at, row in rows]
+    replicas = make_world(made, made.workload_of(0)).replicas
+    gc.collect()
+    start = time.process_time()
+    with collector_paused():
+        ends = [_run_alone(replica, asked[place :: len(replicas)]) for place, replica in enumerate(replicas)]
+    return time.process_time() - start, max(ends)
+
+
+def _run_alone(replica: Replica, asked: Sequence[Request]) -> Ticks:
+    for request in asked:
+        replica.submit(request)
+    now: Ticks = 0
+    while (end := replica.begin(now)) is not None:
+        replica.end(end)
+        now = end
+    return now
+
+
 def _seconds(made: Plan) -> float:
     run = _run(made)
+    gc.collect()
     start = time.process_time()
     with collector_paused():
         run()

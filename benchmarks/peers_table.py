@@ -42,6 +42,12 @@ class Row:
         return statistics.median(ran.told.makespan_seconds for ran in self.runs)
 
     @property
+    def preemptions(self) -> str:
+        """Of the last run, where it is told."""
+        told = self.runs[-1].told.preemptions
+        return "" if told is None else f"{told:,}"
+
+    @property
     def engine_seconds(self) -> float:
         """Of the simulation alone, as the tool measures itself."""
         return statistics.median(ran.told.engine_seconds for ran in self.runs)
@@ -75,6 +81,7 @@ class Row:
 HEADINGS = (
     "tool",
     "makespan, s",
+    "preemptions",
     "engine, s",
     "run, CPU s",
     "process, CPU s",
@@ -116,6 +123,7 @@ def _cells(row: Row) -> list[str]:
     return [
         row.tool,
         f"{row.makespan_seconds:.1f}",
+        row.preemptions,
         f"{row.engine_seconds:.2f}",
         f"{row.run_seconds:.2f}",
         f"{row.process_seconds:.2f}",
@@ -198,9 +206,8 @@ def state_table(own: Sequence[float], peer: Sequence[float]) -> str:
     return "\n".join(markdown(headings, rows))
 
 
-def share_table(case: Case, found: Sequence[Share], peer_makespan: float) -> str:
-    """The schedule of the replica that ends last, at three prices, and the peer's own makespan."""
-    rows = [_share_cells(share.kind, share.steps, share) for share in found]
+def share_table(case: Case, found: Sequence[Share], own_makespan: float, peer_makespan: float) -> str:
+    """The schedule of the replica that ends last, at three prices, beside both makespans."""
     total = Share(
         "all",
         sum(share.steps for share in found),
@@ -209,17 +216,17 @@ def share_table(case: Case, found: Sequence[Share], peer_makespan: float) -> str
         sum(share.phases_seconds for share in found),
     )
     left = total.phases_seconds / peer_makespan - 1
-    closing = (
-        f"{COMPILED}'s own makespan: {peer_makespan:.2f} s; rlsim's schedule at its prices by phases: {left:+.2%}."
-    )
+    apart = peer_makespan / own_makespan - 1
+    title = f"**{case.title}**: rlsim {own_makespan:.2f} s, {COMPILED} {peer_makespan:.2f} s, {apart:+.1%}"
+    closing = f"rlsim's schedule at {COMPILED}'s prices by phases against {COMPILED}'s own makespan: {left:+.3%}."
     headings = ("steps with", "steps", "rlsim's law, s", f"{COMPILED}'s model, s", "the same, by phases, s")
-    lines = markdown(headings, [*rows, _share_cells("all", total.steps, total)])
-    return "\n".join([f"**{case.title}**", "", *lines, "", closing])
+    lines = markdown(headings, [_share_cells(share) for share in (*found, total)])
+    return "\n".join([title, "", *lines, "", closing])
 
 
-def _share_cells(kind: str, steps: int, share: Share) -> list[str]:
+def _share_cells(share: Share) -> list[str]:
     prices = (share.rlsim_seconds, share.whole_seconds, share.phases_seconds)
-    return [kind, f"{steps:,}", *(f"{price:.2f}" for price in prices)]
+    return [share.kind, f"{share.steps:,}", *(f"{price:.2f}" for price in prices)]
 
 
 def placed(text: str, made: str) -> str:

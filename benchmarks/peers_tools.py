@@ -41,6 +41,8 @@ class Told:
 
     makespan_seconds: float
     engine_seconds: float
+    preemptions: int | None = None
+    """None: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def _rlsim_command(case: Case, trace: Path, directory: Path) -> Arguments:
 
 def _rlsim_read(directory: Path) -> Told:
     told = json.loads((directory / "measured.json").read_text())
-    return Told(told["makespan_seconds"], told["engine_cpu_seconds"])
+    return Told(told["makespan_seconds"], told["engine_cpu_seconds"], told["preemptions"])
 
 
 # -- AISimulate -------------------------------------------------------------------------------------------
@@ -102,7 +104,8 @@ def _aisimulate_command(case: Case, trace: Path, directory: Path) -> Arguments:
 
 def _aisimulate_read(directory: Path) -> Told:
     told = json.loads((directory / "out" / "prediction.json").read_text())
-    return Told(told["duration_ms"] / 1e3, told["wall_time_ms"] / 1e3)
+    readmitted = sum(request["readmission_count"] for request in told["per_request"])
+    return Told(told["duration_ms"] / 1e3, told["wall_time_ms"] / 1e3, readmitted)
 
 
 # -- Vidur ------------------------------------------------------------------------------------------------
@@ -122,7 +125,7 @@ TOOLS = (
         "rlsim",
         None,
         (),
-        "import peers_cases, rlsim.sim.run, rlsim.results.store, scipy.special",
+        "import peers_cases, rlsim.sim.run, rlsim.results.store, scipy.special, pyarrow.parquet",
         "every decision and window, tables",
         _rlsim_command,
         _rlsim_read,
@@ -181,12 +184,15 @@ def _checked(arguments: Sequence[str], seconds: float) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(str(error)) from error
     if done.returncode:
-        raise ToolError(_last_line(done.stderr))
+        raise ToolError(last_words(done.stderr))
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "ended without a word"
+def last_words(text: str) -> str:
+    """The last line of what a program wrote to its errors, and the code that failed where that is only a name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" ^~")]
+    if not lines:
+        return "ended without a word"
+    return (f"{lines[-1]}: {lines[-2]}" if lines[-1].isidentifier() and lines[1:] else lines[-1])[:200]
 
 
 def run_process(python: Path, arguments: Sequence[str], directory: Path, limit_seconds: float) -> Process:
@@ -207,7 +213,7 @@ def run_process(python: Path, arguments: Sequence[str], directory: Path, limit_s
     if cost.wall_seconds > limit_seconds:
         raise ToolError(f"stopped after {limit_seconds:.0f} s")
     if done.returncode:
-        raise ToolError(_last_line(done.stderr))
+        raise ToolError(last_words(done.stderr))
     return cost
 
 
