@@ -102,7 +102,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def _case_table(rows: Sequence[Row]) -> str:
     case, tokens = rows[0].case, rows[0].output_tokens
-    title = f"**{case.title}**: {tokens:,} response tokens; {_scatter(rows)}"
+    title = f"**{case.title}**: {tokens:,} response tokens; {_scatter(rows)}{_busy(rows)}"
     return "\n".join([title, "", *markdown(HEADINGS, [_cells(row) for row in rows])])
 
 
@@ -110,6 +110,12 @@ def _scatter(rows: Sequence[Row]) -> str:
     most = max(len(row.runs) for row in rows)
     spreads = [_spread([ran.told.engine_seconds for ran in row.runs]) for row in rows if len(row.runs) > 1]
     return f"medians of {most} runs, engine times at most {max(spreads):.0%} apart" if spreads else f"{most} run"
+
+
+def _busy(rows: Sequence[Row]) -> str:
+    """A warning where processes waited for a core: an engine time that is wall time is then too long."""
+    waited = any(row.wall_seconds > 1.25 * row.process_seconds for row in rows if row.runs)
+    return f"; **the machine was busy**, {COMPILED}'s engine time is too long" if waited else ""
 
 
 def _spread(values: Sequence[float]) -> float:

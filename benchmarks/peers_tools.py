@@ -19,6 +19,8 @@ from peers_cases import BLOCK_TOKENS, BUDGET_TOKENS, KV_BLOCKS, SEATS, Case
 
 HERE = Path(__file__).resolve().parent
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "WANDB_MODE": "disabled", "NO_COLOR": "1"}
+PASSED = ("PATH", "LANG", "LC_", "LD_LIBRARY_PATH", "TMPDIR", "OPENBLAS_", "OMP_")
+"""What of the user's environment a tool is given, and a home of its own: nobody's keys."""
 Arguments = list[str]
 
 
@@ -197,7 +199,9 @@ def last_words(text: str) -> str:
 
 def run_process(python: Path, arguments: Sequence[str], directory: Path, limit_seconds: float) -> Process:
     """Run to the end and measure; ToolError when it fails or takes longer than the limit."""
-    variables = {**os.environ, **OFFLINE, "PYTHONPATH": _own_path() if python == Path(sys.executable) else ""}
+    kept = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+    own_path = _own_path() if python == Path(sys.executable) else ""
+    variables = {**kept, **OFFLINE, "HOME": str(directory), "PYTHONPATH": own_path}
     with tempfile.TemporaryDirectory(prefix="rlsim-peers-") as temporary:
         file = Path(temporary) / "cost.json"
         launch = [sys.executable, "-I", "-S", str(HERE / "peers_launch.py"), str(file), str(limit_seconds)]

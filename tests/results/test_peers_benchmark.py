@@ -80,8 +80,8 @@ def test_a_peer_is_given_the_engine_that_rlsim_simulates() -> None:
 # -- tables -----------------------------------------------------------------------------------------------
 
 
-def ran(engine: float, cpu: float, imports: float = 1.0) -> Ran:
-    return Ran(Told(100.0, engine, 1234), Process(9.0, cpu, 300.0), Process(1.0, imports, 70.0))
+def ran(engine: float, cpu: float, wall: float = 9.0) -> Ran:
+    return Ran(Told(100.0, engine, 1234), Process(wall, cpu, 300.0), Process(1.0, 1.0, 70.0))
 
 
 def measured() -> list[Row]:
@@ -105,6 +105,12 @@ def test_a_tool_without_a_figure_is_a_row_with_the_reason_and_in_no_ratio() -> N
 def test_a_row_has_tokens_by_the_engine_s_own_time_and_by_that_of_the_process() -> None:
     line = next(line for line in table(measured()).splitlines() if line.startswith("| rlsim"))
     assert line == "| rlsim | 100.0 | 1,234 | 0.20 | 1.00 | 2.00 | 9.0 | 10.00 | 1.00 | 300 | 70 | all |"
+
+
+def test_a_busy_machine_is_told_since_a_peer_s_engine_time_is_wall_time() -> None:
+    assert "the machine was busy" in table(measured())
+    quiet = Row("rlsim", SMALL, 2_000_000, "all", (ran(0.1, 2.0, wall=2.1),))
+    assert "busy" not in table([quiet])
 
 
 def test_the_page_has_a_place_for_the_tables_and_keeps_what_is_around_it() -> None:
@@ -146,3 +152,9 @@ def test_a_process_is_charged_for_its_own_memory_and_not_for_that_of_who_started
     small = run_process(Path(sys.executable), ["-c", "pass"], tmp_path, 60)
     large = run_process(Path(sys.executable), ["-c", "kept = bytearray(60 << 20)"], tmp_path, 60)
     assert large.peak_mib - small.peak_mib == pytest.approx(60, abs=8)
+
+
+def test_a_tool_is_given_no_keys_and_a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    asked = f"import os; assert 'SOME_API_KEY' not in os.environ and os.environ['HOME'] == {str(tmp_path)!r}"
+    run_process(Path(sys.executable), ["-c", asked], tmp_path, 60)
