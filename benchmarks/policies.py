@@ -2,7 +2,8 @@
 
     python benchmarks/policies.py [PRESET ...]
 
-Every preset runs the same long-tailed workload on the same GPUs; times are medians of several runs in one process.
+Every preset runs the same long-tailed workload, as many samples a step, on the same GPUs; times are medians of
+several runs in one process.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ from rlsim.world.making import make_controller, make_world
 SIMPLEST = "sync-disaggregated"
 PARAMETERS: dict[str, dict[str, Any]] = {
     "areal": {"max_head_offpolicyness": 2},
+    "brorl": {"rollouts_per_prompt": 256},
     "copris": {"partial_rollout_pool_size": 384},
     "slime-april": {"over_sampling_batch_size": 48},
     "slime-fully-async": {"sglang_server_concurrency": 6},
 }
 """Settings under which a preset does what it is for; the others run with their defaults."""
+SAMPLES = 256
+"""Of a step, whatever the preset."""
+PROMPTS = {"2-grpo": 128, "brorl": 1}
+"""Of a step, for presets that have a group size of their own."""
 
 
 def _give(tree: dict[str, Any], needs: dict[str, Any]) -> None:
@@ -48,7 +54,7 @@ def _give(tree: dict[str, Any], needs: dict[str, Any]) -> None:
 
 
 def scenario(preset: str) -> Plan:
-    """32 groups of 8 on 8 + 8 GPUs, or 16 shared ones."""
+    """256 samples, in groups of 8 unless the preset says otherwise, on 8 + 8 GPUs or 16 shared ones."""
     tree: dict[str, Any] = {
         "name": preset,
         "model": "Qwen3-8B",
@@ -77,7 +83,7 @@ def scenario(preset: str) -> Plan:
         "run": {"steps": 8, "warmup_steps": 0},
     }
     _give(tree, load_preset(preset).needs)
-    tree["workload"]["prompts_per_step"] = 256 // tree["workload"]["group_size"]
+    tree["workload"]["prompts_per_step"] = PROMPTS.get(preset, SAMPLES // tree["workload"]["group_size"])
     try:
         return plan(Scenario.model_validate(tree))
     except PlanError as error:

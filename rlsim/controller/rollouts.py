@@ -359,7 +359,7 @@ class Rollouts:
     def reachable(self) -> bool:
         """Whether there is a replica for every leg of a call."""
         loads = self.view.loads
-        return loads.open_count > 0 and all(loads.any_open(needed) for needed in self._needs)
+        return loads.all_open or (loads.open_count > 0 and all(loads.any_open(needed) for needed in self._needs))
 
     def start(self, sample: Sample) -> None:
         """Submit a sample that does not run yet, or not any more."""

@@ -138,6 +138,11 @@ class Loads:
         return replica not in self._closed
 
     @property
+    def all_open(self) -> bool:
+        """Whether no replica is closed."""
+        return not self._closed
+
+    @property
     def open_count(self) -> int:
         """Replicas that are open."""
         return len(self.in_flight) - len(self._closed)

@@ -165,7 +165,8 @@ class Workload:
 
     def response_cap_tokens(self, prompt: int) -> int:
         """Most tokens of a turn."""
-        return self.response_laws[self.class_of(prompt)].cap_tokens
+        law = self.classes[self.class_of(prompt)].response_length if self.classes else self.response_length
+        return law.cap_tokens
 
     def response_quantiles(self, prompt: int, attempt: int, turn: int = 0, members: int | None = None) -> FloatArray:
         """Length quantiles of the first ``members`` (by default, the group): shape (members,).

@@ -16,13 +16,14 @@ class Legs:
 
     def __init__(self, prefill: Pool, decode: Pool, to_prefill: Router, to_decode: Router) -> None:
         self.prefill, self.decode = prefill, decode
+        self._prefill_replicas = prefill.replicas
         self.needs = (prefill.replicas, decode.replicas)
         """Both legs of a call need a replica."""
         self._to_prefill, self._to_decode = to_prefill, to_decode
 
     def replica(self, view: View, sample: Sample) -> int:
         """A decode replica right after a prefill leg; else a prefill replica, as the KV is nowhere (any more)."""
-        if sample.state == "running" and sample.replica in self.prefill.replicas:
+        if sample.state == "running" and sample.replica in self._prefill_replicas:
             return self._to_decode(view, sample)
         return self._to_prefill(view, sample)
 

@@ -16,7 +16,7 @@ class Legged:
     ranks: ClassVar[bool] = False
 
     def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+        self.pool, self._replicas = pool, pool.replicas
 
     def priority(self, view: View, sample: Sample) -> int:
         """All alike."""
@@ -24,11 +24,11 @@ class Legged:
 
     def chunk_tokens(self, view: View, sample: Sample) -> int:
         """One token on the prefill pool, no limit elsewhere."""
-        return 1 if sample.replica in self.pool.replicas else 0
+        return 1 if sample.replica in self._replicas else 0
 
     def fetches_kv(self, view: View, sample: Sample) -> bool:
         """What goes on elsewhere finds its KV where the prefill leg made it; a prefill leg computes."""
-        return sample.replica not in self.pool.replicas
+        return sample.replica not in self._replicas
 
 
 @dataclass(frozen=True, slots=True)
