@@ -33,6 +33,7 @@ from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
 from rlsim.policies.batching.oldest_step_first import Steps
+from rlsim.policies.dispatch.by_class import OwnPools
 from rlsim.policies.dispatch.by_pool import Lengths
 from rlsim.policies.dispatch.prefill_decode import Legs
 from rlsim.policies.hooks import Branches, Extends, Regrows, Rejects, Replays, Resizes, Reuses, Watches
@@ -51,6 +52,8 @@ _ALWAYS_FULL = Seats | Slots | FixedPool | LeadGate | OneForOne | EngineQueue | 
 """Admission that replaces what ends, whatever the version."""
 _BY_VERSION = Barrier | CumulativeCapacity | TargetReservation | TailBatching | BatchesAhead | Running | Ratio
 """Admission of a batch for each version."""
+_BY_POOL: dict[type, str] = {Legs: "prefill-decode", Lengths: "by-context", OwnPools: "by-class"}
+"""Dispatch for which some replicas may get no new call."""
 _BATCH_AFTER_BATCH = Barrier | CumulativeCapacity | TargetReservation
 _PROTOCOLS: dict[str, type] = {choice: getattr(protocols, choice.capitalize()) for choice in CHOICES}
 
@@ -219,8 +222,8 @@ def _check_refills(policy: Policy, shape: Shape) -> None:
     if full and policy.leftovers.ends_round and _waits_for_some(policy):
         allowed = "complete-groups: with a buffer of this admission the groups waited for may never be resumed"
         raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
-    if isinstance(policy.admission, EmptyReplicas) and isinstance(policy.dispatch, Legs | Lengths):
-        name = "prefill-decode" if isinstance(policy.dispatch, Legs) else "by-context"
+    name = _BY_POOL.get(type(policy.dispatch))
+    if isinstance(policy.admission, EmptyReplicas) and name is not None:
         allowed = f"another part: it submits until no replica is empty, and with {name} some get no new call"
         raise ParameterError("admission.use", "refill-empty", allowed)
 

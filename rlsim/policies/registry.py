@@ -72,6 +72,7 @@ from rlsim.policies.batching.exact_target import ExactTarget
 from rlsim.policies.batching.local_batches import LocalBatches
 from rlsim.policies.batching.micro_batch_stream import MicroBatchStream
 from rlsim.policies.batching.oldest_step_first import OldestStepFirst
+from rlsim.policies.dispatch.by_class import ByClass
 from rlsim.policies.dispatch.by_pool import ByContext, ByWeight
 from rlsim.policies.dispatch.consistent_hash import ConsistentHash
 from rlsim.policies.dispatch.fill_empty import FillEmpty
@@ -168,6 +169,7 @@ CHOICES: dict[str, dict[str, type[Part]]] = {
         "tail-split": TailSplit,
         "by-weight": ByWeight,
         "by-context": ByContext,
+        "by-class": ByClass,
         "prefill-decode": PrefillDecode,
     },
     "placement": {

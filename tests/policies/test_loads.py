@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rlsim.core.loads import Loads
-from rlsim.core.view import Group, Pool, Sample, Shape, View
+from rlsim.core.view import Group, Pool, RequestClass, Sample, Shape, View
 from rlsim.policies.admission.refill_empty import RefillEmpty
+from rlsim.policies.dispatch.by_class import ByClass
 from rlsim.policies.dispatch.by_pool import ByContext, ByWeight
 from rlsim.policies.migration.balance import Balance
 from rlsim.policies.migration.repack import Repack
@@ -101,7 +102,7 @@ def test_a_call_and_a_question_read_a_few_places_a_level(replicas: int) -> None:
 # -- closed replicas and every part ---------------------------------------------------------------------
 
 POOLS = (Pool("prefill", 0, 3, 8), Pool("decode", 3, 3, 8))
-SHAPE = Shape(2, 4, 6, 8, POOLS)
+SHAPE = Shape(2, 4, 6, 8, POOLS, (RequestClass("prefill"), RequestClass("decode")))
 GIVEN: dict[str, dict[str, Any]] = {
     "tail-split": {"tail_tokens": 5},
     "by-context": {"context_tokens": 30},
@@ -157,7 +158,7 @@ def test_a_replica_that_was_closed_and_is_open_again_is_used(name: str) -> None:
         view.loads.open(replica)
     seen = set()
     for draw in range(200):
-        group = Group(draw, draw, 0, 1 + draw % 60, 0, 0)
+        group = Group(draw, draw, 0, 1 + draw % 60, 0, 0, draw % 2)
         group.members = [Sample(draw, group, draw % 4)]
         chosen = part.replica(view, group.members[0])
         view.loads.add(chosen, 1, group.prompt_tokens)
@@ -217,3 +218,14 @@ def test_by_context_takes_the_least_loaded_of_the_pool_for_its_length(loads: lis
     chosen = part.replica(state(loads), samples(tokens)[0])
     pool = POOLS[1] if tokens >= 30 else POOLS[0]
     assert chosen == min(pool.replicas, key=lambda replica: (loads[replica], replica))
+
+
+@settings(max_examples=60, deadline=None)
+@given(loads=st.lists(st.integers(0, 9), min_size=6, max_size=6), kind=st.integers(0, 1), closed=st.booleans())
+def test_by_class_keeps_to_the_pool_of_the_class_however_busy_it_is(loads: list[int], kind: int, closed: bool) -> None:
+    part, view, call = ByClass().start(SHAPE), state(loads), samples(1)[0]
+    call.group.request_class = kind
+    for replica in POOLS[kind].replicas if closed else ():
+        view.loads.close(replica)
+    allowed = POOLS[1 - kind].replicas if closed else POOLS[kind].replicas
+    assert part.replica(view, call) == min(allowed, key=lambda replica: (loads[replica], replica))

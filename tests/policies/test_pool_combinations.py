@@ -81,6 +81,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str, object, str]] = {
         "same-gpus",
         "these pools do not share GPUs",
     ),
+    "classes without a pool": (
+        preset("p-d-serve", dispatch={"use": "by-class"}),
+        "policy.parts.dispatch.use",
+        "by-class",
+        "a pool of the name of every class of prompts: all has none",
+    ),
     "weights of pools that are not there": (
         preset("p-d-serve", dispatch={"use": "by-weight", "weights": {"prefill": 1.0, "fast": 2.0}}),
         "policy.parts.dispatch.weights.fast",
@@ -104,7 +110,7 @@ def test_what_cannot_work_over_pools_is_refused_with_its_key_and_its_reason(name
     assert reason in allowed
 
 
-@pytest.mark.parametrize("use", ["by-weight", "by-context", "prefill-decode"])
+@pytest.mark.parametrize("use", ["by-weight", "by-context", "by-class", "prefill-decode"])
 def test_parts_for_pools_need_pools(use: str) -> None:
     given_part = {"use": use, **({"context_tokens": 9} if use == "by-context" else {})}
     path, _, allowed = fault(preset("sync-disaggregated", dispatch=given_part))
@@ -185,13 +191,15 @@ def test_prefill_and_decode_apart_go_with_any_other_part_or_are_refused(
 @given(
     parts=PARTS,
     members=st.integers(1, 4),
-    dispatch=st.sampled_from([{"use": "by-weight"}, {"use": "by-context", "context_tokens": 30}]),
+    dispatch=st.sampled_from([{"use": "by-weight"}, {"use": "by-context", "context_tokens": 30}, {"use": "by-class"}]),
     **RUNS,
 )
 def test_routing_among_pools_goes_with_any_other_part_or_is_refused(
     parts: dict[str, Any], members: int, dispatch: dict[str, Any], **run: Any
 ) -> None:
-    is_refused_or_runs_to_its_end({**parts, "dispatch": dispatch}, members, **run, **RANKS, rollout__pools=APART)
+    named = {pool["name"]: {"share": 1} for pool in APART}
+    sizes = {**run, **RANKS, "rollout__pools": APART, "workload__classes": named}
+    is_refused_or_runs_to_its_end({**parts, "dispatch": dispatch}, members, **sizes)
 
 
 def test_weights_that_change_under_running_calls_leave_them_their_kv() -> None:
