@@ -173,13 +173,17 @@ def as_text(brackets: Sequence[Bracket]) -> str:
     from rich.console import Console
     from rich.table import Table
 
-    titles = ("system", "claimed", "simulated, lowest to highest (95 %)", "verdict", "holds in", "other measure")
+    titles = ["system", "claimed", "simulated, lowest to highest (95 %)", "verdict", "holds in"]
+    others = [_others(told) for told in brackets]
+    if any(others):
+        titles.append("other measure")
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     for title in titles:
         table.add_column(title)
-    for told in brackets:
+    for told, other in zip(brackets, others, strict=True):
         found = f"{_shown(told.lowest.ratio)} to {_shown(told.highest.ratio)}"
-        table.add_row(told.headline.system, _claimed(told.headline), found, told.verdict, told.held, _others(told))
+        row = (told.headline.system, _claimed(told.headline), found, told.verdict, told.held, other)
+        table.add_row(*row[: len(titles)])
     out = StringIO()
     console = Console(file=out, width=WIDTH, highlight=False)
     console.print(table)
