@@ -24,6 +24,7 @@ from rlsim.results.metrics import ledger_tokens
         ("arrol", {"kept_share": 0.0}, "kept_share"),
         ("arrol", {"mark_tokens": 1}, "mark_tokens"),
         ("duet", {"token_share": 1.5}, "token_share"),
+        ("duet", {"survival": 0.0}, "survival"),
         ("duet", {"most_ratio": 0.5}, "most_ratio"),
         ("pg-opd", {"candidates": 0.9}, "candidates"),
         ("prune-opd", {"most_window_tokens": 9}, "most_window_tokens"),
