@@ -105,21 +105,22 @@ def test_a_round_too_small_for_two_rewards_is_refused() -> None:
         made("vigor", size=4, rounds=3)
 
 
-def test_groups_that_all_fail_are_rescued_until_one_succeeds_or_the_budget_is_spent() -> None:
-    part, view = made("aero", prompts=2, size=6)
+def test_a_group_that_fails_is_rescued_until_it_is_as_large_as_others() -> None:
+    part, view = made("aero", size=7)
     mixed, fails = opened(part, view, 0), opened(part, view, 1)
-    assert (mixed.launched, fails.launched) == (3, 3)
-    rest(view, mixed, [1, 0, 0])
+    assert (mixed.launched, fails.launched) == (4, 4)
+    rest(view, mixed, [1, 0, 0, 0])
     assert extended(part, view) == {0: 0}
-    rest(view, fails, [0, 0, 0])
-    for _ in range(3):  # of the six that two groups of three have saved
-        assert extended(part, view) == {1: 2}
-        rest(view, fails, [0, 0])
+    rest(view, fails, [0, 0, 0, 0])
+    assert extended(part, view) == {1: 2}
+    rest(view, fails, [0, 0])
+    assert extended(part, view) == {1: 1}
+    rest(view, fails, [0])
     assert extended(part, view) == {1: 0}
 
 
 def test_a_rescue_ends_with_the_first_success_and_a_solved_group_needs_none() -> None:
-    part, view = made("aero", prompts=2, size=6, rescue_samples=1)
+    part, view = made("aero", size=6, rescue_samples=1)
     fails, solves = opened(part, view, 0), opened(part, view, 1)
     rest(view, solves, [1, 1, 1])
     assert extended(part, view) == {1: 0}
@@ -127,17 +128,6 @@ def test_a_rescue_ends_with_the_first_success_and_a_solved_group_needs_none() ->
     assert extended(part, view) == {0: 1}
     rest(view, fails, [1])
     assert extended(part, view) == {0: 0}
-
-
-def test_rollouts_that_a_batch_has_left_are_not_added_to_those_of_the_next() -> None:
-    part, view = made("aero", prompts=1, size=4, rescue_samples=2)
-    rest(view, opened(part, view, 0), [1, 0])
-    assert extended(part, view) == {0: 0}
-    again = opened(part, view, 1)
-    rest(view, again, [0, 0])
-    assert extended(part, view) == {1: 2}
-    rest(view, again, [0, 0])
-    assert extended(part, view) == {1: 0}
 
 
 @pytest.mark.parametrize(

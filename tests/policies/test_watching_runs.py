@@ -96,4 +96,4 @@ def test_distilled_runs_teach_by_tokens(use: str) -> None:
     cut, whole = (run(allocation, "sync-colocated", learning=learning) for allocation in (spec, {"use": "uniform"}))
     told = [sum(row.information for row in log.progress) / len(log.progress) for log in (cut, whole)]
     assert told[1] == pytest.approx(1.0, abs=0.15)
-    assert (told[0] > told[1]) == (use == "pg-opd")
+    assert told[0] < told[1]  # a sample that is cut teaches less than a whole one

@@ -186,30 +186,23 @@ def test_duet_aborts_nobody_below_two_or_where_all_survive() -> None:
 # -- PG-OPD ----------------------------------------------------------------------------------------------
 
 
-def test_pg_opd_keeps_the_best_candidates_once_all_were_probed() -> None:
+def test_pg_opd_goes_on_with_the_best_candidates_once_all_were_probed() -> None:
     part, view = made("pg-opd", size=2)
     group = opened(part, view, 0)
     assert (group.launched, group.needed) == (4, 4)
     verdicts = read(part, view, group, 256, 0.5, 0.9, 0.7, 0.6)
-    assert [numbers(verdict.pruned) for verdict in verdicts] == [[], [], [], [3, 0]]
+    assert [numbers(verdict.truncated) for verdict in verdicts] == [[], [], [], [3, 0]]
 
 
 def test_pg_opd_counts_candidates_that_ended_before_the_probe() -> None:
     part, view = made("pg-opd", size=2)
     group = opened(part, view, 0)
     group.members[2].state = "scoring"
-    assert numbers(read(part, view, group, 256, 0.5, 0.9, None, 0.6)[-1].pruned) == [3, 0]
+    assert numbers(read(part, view, group, 256, 0.5, 0.9, None, 0.6)[-1].truncated) == [3, 0]
     other = opened(part, view, 1)
     for member in other.members[:3]:
         member.state = "ended"
-    assert numbers(read(part, view, other, 256, None, None, None, 0.9)[-1].pruned) == [3]
-
-
-def test_pg_opd_leaves_the_worst_out_where_all_ended_before_there_was_a_choice() -> None:
-    part, view = made("pg-opd", size=2)
-    group = opened(part, view, 0)
-    read(part, view, group, 256, 0.5, 0.9, 0.7, None)
-    assert numbers(part.unselected(view, group)) == [2, 0]
+    assert numbers(read(part, view, other, 256, None, None, None, 0.9)[-1].truncated) == [3]
 
 
 # -- Prune-OPD, ADWIN, ShortOPD, ESR ---------------------------------------------------------------------

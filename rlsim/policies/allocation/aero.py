@@ -14,18 +14,18 @@ from rlsim.policies.hooks import Size
 
 @dataclass(frozen=True, slots=True)
 class Aero:
-    """Stand-in: groups that all fail get a few samples more, until one succeeds or the budget of rollouts is spent.
+    """Stand-in: groups that all fail get a few samples more, until one succeeds or they are as large as others.
 
-    AERO, arXiv 2602.14338, after its abstract and published summaries: exploration, iterated rescue within the
-    rollouts of uniform groups, failures thinned out by the successes. Numbers are ours, and that successes are thinned
-    out where they prevail. Its posterior, which gives groups that agree an advantage, is not simulated: such a group
-    keeps one sample, which teaches nothing.
+    AERO, arXiv 2602.14338, after its abstract and published summaries: exploration, iterated rescue within the rollouts
+    of uniform groups, failures thinned out by the successes. Ours are the numbers, that no group has more than
+    ``group_size``, and that successes are thinned out where they prevail. Its posterior, which gives groups that agree
+    an advantage, is not simulated: such a group keeps one sample, which teaches nothing.
     """
 
     first_share: float = 0.5
     """Of ``group_size``, launched at once; rounded up, at least 2."""
     rescue_samples: int = 2
-    """Launched at a time where all have failed so far, out of what the batch's groups have saved by starting small."""
+    """Launched at a time where all have failed so far."""
     most_ratio: float = 3.0
     """Samples trained on of the more frequent outcome, for each of the other."""
 
@@ -42,26 +42,19 @@ class _Rescuing:
     aborts_surplus = True
 
     def __init__(self, part: Aero, shape: Shape) -> None:
-        self._part = part
+        self._part, self._most = part, shape.group_size
         self._first = max(2, math.ceil(part.first_share * shape.group_size))
-        self._saved = max(0, shape.group_size - self._first)
-        self._most = self._saved * shape.prompts_per_step
-        self._left = 0
-        """Rollouts of the budget that nobody has used; what a batch leaves, the next one may not add to its own."""
 
     def members(self, view: View, group: Group) -> Size:
-        self._left = min(self._most, self._left + self._saved)
         return Size(self._first, self._first)
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
         return [(number, self._further(group)) for number, group in view.resting.items()]
 
     def _further(self, group: Group) -> int:
-        rescue = self._part.rescue_samples
-        if self._left < rescue or any(solved(reward) >= 0.5 for reward in group.rewards):
+        if any(solved(reward) >= 0.5 for reward in group.rewards):
             return 0
-        self._left -= rescue
-        return rescue
+        return max(0, min(self._part.rescue_samples, self._most - group.launched))
 
     def observe(self, view: View, group: Group) -> None:
         """Nothing is remembered."""
