@@ -21,6 +21,7 @@ from rlsim.scenario.source import Document, load
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "systems"
 FILES = sorted(FOLDER.glob("*.yaml"))
+ALLOCATION = sorted((FOLDER.parent / "allocation" / "headlines").glob("*.yaml"))
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text()
 
 STEP_SECONDS = 0.01
@@ -197,7 +198,7 @@ def test_there_are_headlines() -> None:
     assert len(FILES) >= 10
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [*FILES, *ALLOCATION], ids=lambda file: file.stem)
 def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> None:
     asked = hunt(load(file))
     assert asked.headline.ratios[0] <= asked.headline.ratios[1]

@@ -105,22 +105,29 @@ def test_a_round_too_small_for_two_rewards_is_refused() -> None:
         made("vigor", size=4, rounds=3)
 
 
-def test_the_second_half_goes_where_rewards_agree_and_the_posterior_gives_it_a_chance() -> None:
-    part, view = made("aero", size=8, least_chance=0.5)
+def test_a_group_that_fails_is_rescued_until_it_is_as_large_as_others() -> None:
+    part, view = made("aero", size=7)
     mixed, fails = opened(part, view, 0), opened(part, view, 1)
     assert (mixed.launched, fails.launched) == (4, 4)
     rest(view, mixed, [1, 0, 0, 0])
     assert extended(part, view) == {0: 0}
     rest(view, fails, [0, 0, 0, 0])
-    # Beta(1, 5): eight more all fail with 5/13, so that the chance is 8/13
-    assert extended(part, view) == {1: 8}
-    rest(view, fails, [0] * 8)
+    assert extended(part, view) == {1: 2}
+    rest(view, fails, [0, 0])
+    assert extended(part, view) == {1: 1}
+    rest(view, fails, [0])
     assert extended(part, view) == {1: 0}
-    part.observe(view, fails)
-    again = opened(part, view, 2, prompt=1)
-    rest(view, again, [0] * 4)
-    # Beta(1, 17): 17/25, so that the chance is 8/25
-    assert extended(part, view) == {2: 0}
+
+
+def test_a_rescue_ends_with_the_first_success_and_a_solved_group_needs_none() -> None:
+    part, view = made("aero", size=6, rescue_samples=1)
+    fails, solves = opened(part, view, 0), opened(part, view, 1)
+    rest(view, solves, [1, 1, 1])
+    assert extended(part, view) == {1: 0}
+    rest(view, fails, [0, 0, 0])
+    assert extended(part, view) == {0: 1}
+    rest(view, fails, [1])
+    assert extended(part, view) == {0: 0}
 
 
 @pytest.mark.parametrize(

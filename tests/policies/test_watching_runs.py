@@ -24,6 +24,7 @@ from rlsim.results.metrics import ledger_tokens
         ("arrol", {"kept_share": 0.0}, "kept_share"),
         ("arrol", {"mark_tokens": 1}, "mark_tokens"),
         ("duet", {"token_share": 1.5}, "token_share"),
+        ("duet", {"survival": 0.0}, "survival"),
         ("duet", {"most_ratio": 0.5}, "most_ratio"),
         ("pg-opd", {"candidates": 0.9}, "candidates"),
         ("prune-opd", {"most_window_tokens": 9}, "most_window_tokens"),
@@ -95,4 +96,4 @@ def test_distilled_runs_teach_by_tokens(use: str) -> None:
     cut, whole = (run(allocation, "sync-colocated", learning=learning) for allocation in (spec, {"use": "uniform"}))
     told = [sum(row.information for row in log.progress) / len(log.progress) for log in (cut, whole)]
     assert told[1] == pytest.approx(1.0, abs=0.15)
-    assert (told[0] > told[1]) == (use == "pg-opd")
+    assert told[0] < told[1]  # a sample that is cut teaches less than a whole one

@@ -147,64 +147,62 @@ def test_duet_gives_samples_in_proportion_to_the_deviation_of_rewards() -> None:
     assert opened(part, view, 3).launched == 5  # 4 * 0.5 / 0.468 = 4.27, and the 0.26 that were left
 
 
-def test_duet_survivors_meet_the_budget_and_carry_the_inverse_probability() -> None:
-    part, view = made("duet", size=2000, token_share=0.6, mark_tokens=10, most_ratio=1.0)
-    first = opened(part, view, 0)
-    ended(part, view, first, [0.0, 1.0] * 1000, [5, 20, 20, 35] * 500)  # 20 a response, 8.75 of them up to the mark
-    survival = (0.6 * 20 - 8.75) / (20 - 8.75)
-    group = opened(part, view, 1)
-    pruned = [verdict.pruned for verdict in read(part, view, group, 10, *[1.0] * 2000)]
+def test_duet_survivors_behind_the_horizon_carry_the_inverse_probability() -> None:
+    part, view = made("duet", size=2000, survival=0.25, mark_tokens=10, most_ratio=1.0)
+    pruned = [verdict.pruned for verdict in read(part, view, opened(part, view, 0), 10, *[1.0] * 2000)]
     kept = 2000 - sum(map(len, pruned))
-    assert kept == pytest.approx(2000 * survival, abs=4 * math.sqrt(2000 * survival * (1 - survival)))
+    assert kept == pytest.approx(500, abs=4 * math.sqrt(2000 * 0.25 * 0.75))
     assert len(part.weights) == kept
-    assert set(part.weights.values()) == {1 / survival}
+    assert set(part.weights.values()) == {4.0}
 
 
-def test_duet_aborts_nobody_at_the_full_budget_nor_below_two() -> None:
-    part, view = made("duet", mark_tokens=10)
-    ended(part, view, opened(part, view, 0), [0.0, 1.0, 1.0, 0.0], [5, 20, 20, 35])
+@pytest.mark.parametrize(("token_share", "samples"), [(1.0, 6), (0.5, 3)])
+def test_duet_gives_what_aborts_save_to_all_groups_within_the_budget(token_share: float, samples: int) -> None:
+    part, view = made("duet", token_share=token_share, survival=0.2, mark_tokens=15)
+    first = opened(part, view, 0)
+    first_samples = first.launched
+    assert first_samples == 4 * token_share
+    # 20 a response, 12.5 of them up to the horizon: 12.5 + 0.2 * 7.5 = 14 are spent, so 20/14 times as many are bought
+    ended(part, view, first, [0.0, 1.0] * (first_samples // 2), [10, 30] * (first_samples // 2))
+    assert opened(part, view, 1).launched == samples  # 4 * 0.5 / 0.5 * 20 / 14 = 5.71, by half a budget 2.86
+
+
+def test_duet_weighs_a_survivor_for_those_that_were_cut() -> None:
+    """One of 30 tokens that went on stands for 4: mean (10 + 4 * 30) / 5 = 26, and 14 up to the horizon of 15."""
+    part, view = made("duet", size=2, survival=0.25, mark_tokens=15)
+    group = opened(part, view, 0)
+    part.weights[group.members[1].sample] = 4.0
+    ended(part, view, group, [0.0, 1.0], [10, 30])
+    assert opened(part, view, 1).launched == 3  # 26 / (14 + 0.25 * 12) = 1.53: 3.06
+
+
+def test_duet_aborts_nobody_below_two_or_where_all_survive() -> None:
+    part, view = made("duet", mark_tokens=10, survival=1.0)
     assert not any(verdict.pruned for verdict in read(part, view, opened(part, view, 1), 10, 0.1, 0.1, 1.0, 1.0))
-    part, view = made("duet", size=2, token_share=0.5, mark_tokens=10, least_survival=0.01)
-    ended(part, view, opened(part, view, 0), [0.0, 1.0], [20, 20])
+    part, view = made("duet", size=2, mark_tokens=10, survival=0.01)
     assert not any(verdict.pruned for verdict in read(part, view, opened(part, view, 1), 10, 0.0, 0.0))
-
-
-def test_duet_aborts_more_where_entropy_is_low() -> None:
-    part, view = made("duet", size=1000, token_share=0.75, mark_tokens=10, most_ratio=1.0)
-    ended(part, view, opened(part, view, 0), [0.0, 1.0] * 500, [20] * 1000)
-    verdicts = read(part, view, opened(part, view, 1), 10, *[0.5, 1.5] * 500)
-    low, high = (sum(len(verdict.pruned) for verdict in verdicts[place::2]) for place in (0, 1))
-    assert low == pytest.approx(500 * 0.75, abs=50)  # survival 1/2 in the mean: 1/4 and 3/4
-    assert high == pytest.approx(500 * 0.25, abs=50)
 
 
 # -- PG-OPD ----------------------------------------------------------------------------------------------
 
 
-def test_pg_opd_keeps_the_best_candidates_once_all_were_probed() -> None:
+def test_pg_opd_goes_on_with_the_best_candidates_once_all_were_probed() -> None:
     part, view = made("pg-opd", size=2)
     group = opened(part, view, 0)
     assert (group.launched, group.needed) == (4, 4)
     verdicts = read(part, view, group, 256, 0.5, 0.9, 0.7, 0.6)
-    assert [numbers(verdict.pruned) for verdict in verdicts] == [[], [], [], [3, 0]]
+    assert [numbers(verdict.truncated) for verdict in verdicts] == [[], [], [], [3, 0]]
 
 
 def test_pg_opd_counts_candidates_that_ended_before_the_probe() -> None:
     part, view = made("pg-opd", size=2)
     group = opened(part, view, 0)
     group.members[2].state = "scoring"
-    assert numbers(read(part, view, group, 256, 0.5, 0.9, None, 0.6)[-1].pruned) == [3, 0]
+    assert numbers(read(part, view, group, 256, 0.5, 0.9, None, 0.6)[-1].truncated) == [3, 0]
     other = opened(part, view, 1)
     for member in other.members[:3]:
         member.state = "ended"
-    assert numbers(read(part, view, other, 256, None, None, None, 0.9)[-1].pruned) == [3]
-
-
-def test_pg_opd_leaves_the_worst_out_where_all_ended_before_there_was_a_choice() -> None:
-    part, view = made("pg-opd", size=2)
-    group = opened(part, view, 0)
-    read(part, view, group, 256, 0.5, 0.9, 0.7, None)
-    assert numbers(part.unselected(view, group)) == [2, 0]
+    assert numbers(read(part, view, other, 256, None, None, None, 0.9)[-1].truncated) == [3]
 
 
 # -- Prune-OPD, ADWIN, ShortOPD, ESR ---------------------------------------------------------------------

@@ -20,22 +20,23 @@ LEAST_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class DualBudget:
-    """Stand-in: more samples for prompts of more value, and aborts at a mark that meet a budget of tokens.
+    """Stand-in: more samples for prompts of more value, few that run on behind a horizon, and a budget of tokens.
 
-    DUET, systems list entry 24 (its abstract). Ours are both rules: a prompt's value is the expected standard
-    deviation of its rewards by its history, and samples are in proportion to it at ``group_size`` in the mean; at the
-    mark a response goes on with a probability that meets the budget in expectation, in proportion to the reading
-    ``entropy``. Survivors carry the weight 1 / probability, which keeps estimates unbiased; the learning model does not
-    count weights, so their variance costs nothing here. Numbers are ours.
+    DUET, arXiv 2605.08441, after its abstract and a published summary: rollouts by a prompt's informativeness; behind
+    an abort horizon a response without an answer goes on with probability 0.05, and the trainer weighs it by the
+    inverse. Ours: a response gives its answer where it ends; value is the expected standard deviation of rewards by the
+    prompt's history; what aborts save is given to all groups. The learning model does not count weights, so their
+    variance costs nothing here. Other numbers are ours.
     """
 
     token_share: float = 1.0
-    """Tokens of a batch, as a share of those without aborts."""
-    mark_tokens: int = 512
+    """Tokens of a batch, as a share of those of uniform groups without aborts."""
+    mark_tokens: int = 2048
+    """The horizon."""
+    survival: float = 0.05
+    """Probability to go on behind it; 1 aborts nobody."""
     most_ratio: float = 2.0
     """Samples of a group, as a multiple of ``group_size``; the least is 2."""
-    least_survival: float = 0.1
-    """Probability below which no response falls: bounds the weights."""
     kept_per_version: float = 0.98
     """Of what was seen of a prompt."""
 
@@ -44,7 +45,7 @@ class DualBudget:
         several("duet", shape)
         at_least("mark_tokens", self.mark_tokens, 2)
         at_least("most_ratio", self.most_ratio, 1)
-        for name in ("token_share", "least_survival", "kept_per_version"):
+        for name in ("token_share", "survival", "kept_per_version"):
             share = getattr(self, name)
             if not 0 < share <= 1:
                 raise ParameterError(name, share, "above 0, and at most 1")
@@ -59,9 +60,8 @@ class _Dual:
         self._spec, self._shape = spec, shape
         self._beliefs = Beliefs(1.0, spec.kept_per_version)
         self._values = self._groups = self._carried = 0.0
-        self._readings = self._read = 0.0
         self._tokens = self._until_mark = 0.0
-        """Sums over responses that came to their own end, weighted: their tokens, and those up to the mark."""
+        """Sums over responses that came to their own end, weighted: their tokens, and those up to the horizon."""
         self.weights: dict[int, float] = {}
         """1 / probability of survival, by sample under way; what a trainer corrects the aborts with."""
 
@@ -72,37 +72,30 @@ class _Dual:
         self._values += value
         self._groups += 1
         usual = self._shape.group_size
-        exact = usual * value * self._groups / self._values + self._carried
+        exact = usual * self._room() * value * self._groups / self._values + self._carried
         most = max(LEAST_KEPT, math.floor(self._spec.most_ratio * usual))
         size = min(most, max(LEAST_KEPT, round(exact)))
         self._carried = min(1.0, max(-1.0, exact - size))
         return Size(size, size)
 
+    def _room(self) -> float:
+        """Samples that the budget buys, relative to those of a uniform batch without aborts."""
+        spent = self._until_mark + self._spec.survival * (self._tokens - self._until_mark)
+        return self._spec.token_share * (self._tokens / spent if spent else 1.0)
+
     def watch(self, view: View, sample: Sample) -> Watch | None:
-        """The entropy at the mark, in the first turn."""
+        """A notice at the horizon, in the first turn; what it reads does not matter."""
         return None if sample.turn else Watch("entropy", (self._spec.mark_tokens,))
 
     def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Whether it goes on, by hash."""
-        survival = self._survival(max(0.0, value))
+        survival = self._spec.survival
         if len(sample.group.members) <= LEAST_KEPT:
             return GO_ON
         if uniform(self._shape.seed, "duet", sample.sample) < survival:
             self.weights[sample.sample] = 1 / survival
             return GO_ON
         return Verdict(pruned=(sample,))
-
-    def _survival(self, reading: float) -> float:
-        """Its mean is what leaves the budgeted share of the tokens; in proportion to the reading, within bounds."""
-        self._readings += reading
-        self._read += 1
-        beyond = self._tokens - self._until_mark
-        if self._spec.token_share == 1 or beyond <= 0:
-            return 1.0
-        even = (self._spec.token_share * self._tokens - self._until_mark) / beyond
-        mean = self._readings / self._read
-        relative = reading / mean if mean else 1.0
-        return min(1.0, max(self._spec.least_survival, even * relative))
 
     def observe(self, view: View, group: Group) -> None:
         """Learn the prompt's success, and the lengths without aborts."""

@@ -16,9 +16,9 @@ from rlsim.policies.hooks import GO_ON, Size, Verdict
 class ProbeGuided:
     """Stand-in: all candidates run to a probe length; the ``group_size`` that agree best with the teacher go on.
 
-    PG-OPD, systems list entry 2 (its abstract). Ours: candidates wait for nobody, so that the first to come to the
-    probe run on until the last has come; those that ended before are kept. Numbers are ours. What the teacher's pass
-    over the probes costs is not priced.
+    PG-OPD, arXiv 2606.21994 (its abstract): the others stop at the prefix, and are trained on as far as they came. Our
+    candidates wait for nobody, so that the first to come to the probe run on until the last has come; those that ended
+    before count as going on. Numbers are ours. What the teacher's pass over the probes costs is not priced.
     """
 
     candidates: float = 2.0
@@ -42,7 +42,7 @@ class _Probing:
         """By group and sample."""
 
     def members(self, view: View, group: Group) -> Size:
-        """All candidates: which ones will be needed is not known yet."""
+        """All candidates."""
         candidates = round(self._spec.candidates * view.shape.group_size)
         return Size(candidates, candidates)
 
@@ -51,20 +51,18 @@ class _Probing:
         return None if sample.turn else Watch("teacher-overlap", (self._spec.probe_tokens,))
 
     def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
-        """Once all have come to the probe length, or ended: the worst are given up."""
+        """Once all have come to the probe length, or ended: the worst end here."""
         overlaps = self._overlaps.setdefault(sample.group.group, {})
         overlaps[sample.sample] = value
         unended = [member for member in sample.group.members if member.state not in ("scoring", "ended")]
         if any(member.sample not in overlaps for member in unended):
             return GO_ON
         room = max(0, view.shape.group_size - (len(sample.group.members) - len(unended)))
-        return Verdict(pruned=self._ranked(sample.group, unended)[room:])
+        return Verdict(truncated=self._ranked(sample.group, unended)[room:])
 
-    def unselected(self, view: View, group: Group) -> Sequence[Sample]:
-        """The worst, where too many ended before there was a choice."""
-        ranked = self._ranked(group, group.members)
+    def observe(self, view: View, group: Group) -> None:
+        """Forget its overlaps."""
         self._overlaps.pop(group.group, None)
-        return ranked[view.shape.group_size :]
 
     def _ranked(self, group: Group, members: Sequence[Sample]) -> list[Sample]:
         """Best first; one that ended before the probe has nothing against it."""
