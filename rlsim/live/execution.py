@@ -239,6 +239,7 @@ class Execution:
             loop.default_exception_handler(context)
 
     def _submit(self, command: Submit) -> None:
+        self._calls.note_odds(command, self._controller.view.version)
         request = self._calls.request(command, self._clock.now)
         call = self._crew.call(command, request)
         source = self._calls.trajectories[command.sample].replica
@@ -326,6 +327,7 @@ class Execution:
         made = {running.call.sample: running.made_tokens for running in under_way}
         made |= {call.sample: call.tokens for call in self._untold()}
         log.final = final_rows(self._controller, made, self._calls.trajectories)
+        log.odds = self._calls.odds
         self._count(records)
         return records, faults
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rlsim.core.events import Aborted, Finished, ReplicaLost
 from rlsim.core.log import Decision, ProgressRow
 from rlsim.core.ticks import Ticks
+from rlsim.results.allotted import allotted_columns
 from rlsim.results.columns import Columns, seconds
 from rlsim.results.metrics import gpus_used, price
 from rlsim.results.tables import Digest
@@ -90,8 +91,12 @@ def reward_columns(read: Digest) -> Columns:
 
 
 def progress_tables(read: Digest) -> dict[str, Columns]:
-    """``progress`` and ``rewards``, where there is something in them."""
-    found = {"progress": progress_columns(read), "rewards": reward_columns(read)}
+    """``progress``, ``rewards`` and ``allotted``, where there is something in them."""
+    found = {
+        "progress": progress_columns(read),
+        "rewards": reward_columns(read),
+        "allotted": allotted_columns(read),
+    }
     return {name: columns for name, columns in found.items() if len(columns["step"])}
 
 

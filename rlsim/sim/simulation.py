@@ -160,6 +160,7 @@ class Simulation:
     # -- commands -------------------------------------------------------------------------------------
 
     def _submit(self, command: Submit) -> None:
+        self._calls.note_odds(command, self._controller.view.version)
         request = self._calls.request(command, self._clock.now)
         source = self._calls.trajectories[command.sample].replica
         bringing = self._world.bring_kv_ticks(request.restored_tokens, source, command)
@@ -251,6 +252,7 @@ class Simulation:
         self._trainer.close()
         made = {call.sample: call.tokens for call in [*self._fleet.close(), *self._untold()]}
         log.final = final_rows(self._controller, made, self._calls.trajectories)
+        log.odds = self._calls.odds
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
         log.undelivered_tokens = sum(rank.lost_tokens for rank in ranks)

@@ -76,6 +76,7 @@ def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[s
     assert live.decisions == simulated.decisions
     assert live.final == simulated.final
     assert live.progress == simulated.progress
+    assert live.odds == simulated.odds
 
 
 @pytest.mark.parametrize("preset", ["sync-colocated", "areal", "pipelinerl", "slime-april"])
