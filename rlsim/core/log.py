@@ -128,3 +128,5 @@ class RunLog:
     events: int = 0
     """Events that the executor processed."""
     end: Ticks = 0
+    ended_by: str = ""
+    """The keys of the scenario that ended the run (``run.steps``, ...); empty where something stopped it."""

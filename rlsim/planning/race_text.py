@@ -13,6 +13,7 @@ from rich.table import Table
 
 from rlsim import __version__
 from rlsim.planning.comparison import Arm
+from rlsim.planning.present import budgets_used
 from rlsim.planning.race import WASTE, Race, allotments, given, success, wasted
 from rlsim.planning.text_table import titled_table
 from rlsim.results.plots_allotted import WHAT
@@ -44,7 +45,7 @@ def as_text(race: Race) -> str:
         console.print(table)
         console.print()
     console.print(NOTE, markup=False)
-    for line in _stragglers(race):
+    for line in (*budgets_used(race.arms), *_stragglers(race)):
         console.print(line, markup=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
@@ -133,9 +134,10 @@ def _stragglers(race: Race) -> Iterator[str]:
     for arm in race.arms:
         missing = sum(value is None for value in race.used(arm, "rollouts"))
         if missing:
+            steps = max(outcome.metrics.steps for outcome in arm.outcomes)
             yield (
                 f"{arm.name}: {missing} of {len(arm.outcomes)} runs do not reach {race.target:g} in "
-                f"{arm.plan.scenario.run.steps} steps; give run.steps more, or a lower --to"
+                f"{steps} steps; give run.steps (or run.budget) more, or a lower --to"
             )
 
 
