@@ -79,6 +79,10 @@ def test_it_has_a_section_for_everything_that_was_promised(page: Page) -> None:
     assert {str(link["href"]).removeprefix("#") for link in page.of("a")} <= targets
 
 
+def test_it_says_what_ended_the_runs(page: Page) -> None:
+    assert page.text.count("ended by run.steps") == 2
+
+
 def test_its_estimates_are_those_of_the_comparison(made: tuple[Path, Comparison]) -> None:
     out, told = made
     found = rows(out, "Step time")
