@@ -3,19 +3,22 @@
 Successes of a group are binomial given its prompt's score, whose logit is level + spread * score + skill(version).
 Scores are integrated out on a grid. Groups of a prompt are tied from one visit to the next: each is taken given the one
 before, which is exact for two visits and leaves out what earlier ones add. Intervals are sandwich intervals over
-prompts, which allow for that. Progress is counted as if every update was uniform and on-policy.
+prompts, which allow for that. With one run progress is counted as if every update was uniform and on-policy; with
+several, by what each step was trained on, and the exponent of information is found with the rest.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.reward_log import RewardLog
+from calibration.reward_log import Batches, RewardLog
 from rlsim.core.errors import ParameterError
+from rlsim.learning.information import reference_variance
 from rlsim.learning.model import Curve, Population, RewardLaw
 from rlsim.learning.population import PopulationCurve
 
@@ -30,9 +33,10 @@ LARGEST_TIE = 0.99
 Z95 = 1.959964
 FLAT = 1e-7
 """Relative gain in log-likelihood at which the search ends: a thousandth of a nat in ten thousand."""
-START = (0.0, math.log(1.5), 0.7, 0.3)
-BOUNDS = ((-6.0, 6.0), (math.log(0.05), math.log(8.0)), (0.02, LARGEST_TIE), (0.0, 60.0))
-_STEPS = (1e-3, 1e-3, 1e-3, 1e-3)
+START = (0.0, math.log(1.5), 0.7, 0.3, 0.5)
+BOUNDS = ((-6.0, 6.0), (math.log(0.05), math.log(8.0)), (0.02, LARGEST_TIE), (0.0, 60.0), (0.0, 2.0))
+_STEP = 1e-3
+_LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Given:
     asymptote: float = 0.8
     steepness: float = 1.0
     drift_versions: float = 100.0
+    breadth_exponent: float = 0.5
+    """Used with several runs only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,13 @@ class LearningFit:
 class Likelihood:
     """Log-likelihood of a log, prompt by prompt, as a function of (logit mean, log spread, persistence, pace).
 
-    Pace is the updates of the whole log over those to half of the way.
+    With several runs also of the exponent of information. Pace is the updates of the whole log over those to half of
+    the way.
     """
 
     def __init__(self, log: RewardLog, given: Given) -> None:
-        self._given = given
+        self._given, self._batches = given, log.batches
+        self.runs = int(log.run.max()) + 1
         self.last_update = max(1.0, float(log.version.max()) * given.updates_per_version)
         _, self._owner = np.unique(log.prompt, return_inverse=True)
         self._later = np.flatnonzero(np.diff(log.prompt) == 0) + 1
@@ -97,7 +105,7 @@ class Likelihood:
         self._alone, self._inner = ~same & ~follows, same & follows
         kept = _drift_correlation(log.version[self._later - 1], log.version[self._later], given.drift_versions)
         self._kept = np.round(kept, 2)
-        cases = np.stack([log.version, log.successes, log.samples], axis=1)
+        cases = np.stack([log.run, log.version, log.successes, log.samples], axis=1)
         self._cases, self._case = np.unique(cases, axis=0, return_inverse=True)
 
     def population(self, x: NDArray[np.float64]) -> Population:
@@ -120,10 +128,30 @@ class Likelihood:
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
         curve = PopulationCurve(population, Curve(given.asymptote, half, given.steepness), RewardLaw())
-        versions, successes, samples = self._cases.T[:, :, None]
-        skills = np.array([curve.skill(float(v) * given.updates_per_version) for v in versions.flat])
+        runs, versions, successes, samples = self._cases.T[:, :, None]
+        skill = self._uniform(curve) if self.runs == 1 else self._by_batches(curve, max(0.0, float(x[4])))
+        skills = np.array([skill(int(run), int(v)) for run, v in zip(runs.flat, versions.flat, strict=True)])
         logits = curve.level + population.spread * GRID[None, :] + skills[:, None]
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[self._case])
+
+    def _uniform(self, curve: PopulationCurve) -> Callable[[int, int], float]:
+        return lambda run, version: curve.skill(version * self._given.updates_per_version)
+
+    def _by_batches(self, curve: PopulationCurve, exponent: float) -> Callable[[int, int], float]:
+        """Skill of a run's version: that of ``rlsim.learning.course`` on what was trained on before."""
+        usual = float(np.median(self._batches[0].samples))
+        courses = [self._course(curve, batches, exponent, usual) for batches in self._batches]
+        return lambda run, version: courses[run][min(version, len(courses[run]) - 1)]
+
+    def _course(self, curve: PopulationCurve, batches: Batches, exponent: float, usual: float) -> list[float]:
+        progress, skills = 0.0, [0.0]
+        for variance, samples in zip(batches.variance.tolist(), batches.samples.tolist(), strict=True):
+            expected = reference_variance(curve.reward_variance(skills[-1]), batches.group_size)
+            breadth = (samples / usual) ** self._given.breadth_exponent
+            worth = (variance / max(_LEAST_VARIANCE, expected)) ** exponent * breadth
+            progress += self._given.updates_per_version * worth
+            skills.append(curve.skill(progress))
+        return skills
 
     def _of_pairs(self, made: NDArray[np.float64], persistence: float) -> NDArray[np.float64]:
         found = np.empty(len(self._later))
@@ -192,16 +220,17 @@ def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64],
     from scipy.optimize import minimize
 
     ceiling = math.log(given.asymptote / (1 - given.asymptote)) - 0.05
-    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:]]
+    unknowns = len(START) if likelihood.runs > 1 else len(START) - 1
+    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:unknowns]]
     if not likelihood.tied:
         bounds[2] = (START[2], START[2])
-    start = [min(START[0], ceiling - 0.1), *START[1:]]
+    start = [min(START[0], ceiling - 0.1), *START[1:unknowns]]
 
     def loss(x: NDArray[np.float64]) -> float:
         return -float(likelihood.by_prompt(x).sum())
 
     found = minimize(loss, np.array(start), method="L-BFGS-B", bounds=bounds, options={"ftol": FLAT})
-    free = [i for i in range(len(START)) if i != 2 or likelihood.tied]
+    free = [i for i in range(unknowns) if i != 2 or likelihood.tied]
     return np.asarray(found.x), _standard_errors(likelihood, np.asarray(found.x), free)
 
 
@@ -210,15 +239,15 @@ def _standard_errors(likelihood: Likelihood, x: NDArray[np.float64], free: list[
         columns = []
         for i in free:
             step = np.zeros_like(at)
-            step[i] = _STEPS[i]
-            columns.append((likelihood.by_prompt(at + step) - likelihood.by_prompt(at - step)) / (2 * _STEPS[i]))
+            step[i] = _STEP
+            columns.append((likelihood.by_prompt(at + step) - likelihood.by_prompt(at - step)) / (2 * _STEP))
         return np.stack(columns, axis=1)
 
     rows = []
     for i in free:
         step = np.zeros_like(x)
-        step[i] = _STEPS[i]
-        rows.append((scores(x + step).sum(0) - scores(x - step).sum(0)) / (2 * _STEPS[i]))
+        step[i] = _STEP
+        rows.append((scores(x + step).sum(0) - scores(x - step).sum(0)) / (2 * _STEP))
     bread = np.linalg.pinv(-(np.array(rows) + np.array(rows).T) / 2)
     each = scores(x)
     errors = np.zeros_like(x)
@@ -236,4 +265,6 @@ def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Like
     if x[3] > 1e-6:
         slowest = last / float(low[3]) if low[3] > 0 else math.inf
         found["curve.half_updates"] = Found(last / float(x[3]), last / float(high[3]), slowest)
+    if likelihood.runs > 1:
+        found["effect.information_exponent"] = Found(float(x[4]), max(0.0, float(low[4])), float(high[4]))
     return found

@@ -18,10 +18,11 @@ def report_lines(fit: LearningFit) -> Iterator[str]:
     if "curve.half_updates" not in fit.parameters:
         yield "learning.curve.half_updates       not told: success did not rise"
     yield f"held out, nats a sample: {fit.loss:.4f}; with one success rate for all: {fit.loss_of_one_rate:.4f}"
-    given = fit.given
+    given, joint = fit.given, "effect.information_exponent" in fit.parameters
     yield (
         f"taken as known: asymptote {given.asymptote:g}, steepness {given.steepness:g}, drift_versions "
-        f"{given.drift_versions:g}, {given.updates_per_version:g} updates a version, each uniform and on-policy"
+        f"{given.drift_versions:g}, {given.updates_per_version:g} updates a version, "
+        + (f"breadth_exponent {given.breadth_exponent:g}, on-policy" if joint else "each uniform and on-policy")
     )
 
 
@@ -33,8 +34,6 @@ def write_overlay(fit: LearningFit, out: Path) -> None:
     yaml.default_flow_style = False
     made = out.with_name(out.name + ".part")
     with made.open("w", encoding="utf-8") as file:
-        file.writelines(
-            f"# {line}\n" for line in ("An estimate: fitted to the rewards of one run.", *report_lines(fit))
-        )
+        file.writelines(f"# {line}\n" for line in ("An estimate: fitted to the rewards of runs.", *report_lines(fit)))
         yaml.dump(fit.overrides(), file)
     made.replace(out)

@@ -1,7 +1,8 @@
-"""Rewards that a run logged, one row a sample, as successes by group."""
+"""Rewards that runs logged, one row a sample, as successes by group and as what each step was trained on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +23,32 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """What the steps of a run were trained on, in order: shapes (steps,)."""
+
+    variance: npt.NDArray[np.float64]
+    """Advantage variance of successes (``rlsim.learning.information``)."""
+    samples: Ints
+    group_size: int
+    """Of most groups."""
+
+
+@dataclass(frozen=True, slots=True)
 class RewardLog:
-    """Visits of prompts, by prompt and then by version: shapes (visits,)."""
+    """Visits of prompts, by run, prompt and version: shapes (visits,). A prompt of another run is another prompt."""
 
     prompt: Ints
     version: Ints
     successes: Ints
     samples: Ints
+    run: Ints
+    batches: tuple[Batches, ...] = ()
+    """Of each run; none where the log does not say what was trained on."""
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> RewardLog:
         """The chosen visits."""
-        return RewardLog(self.prompt[chosen], self.version[chosen], self.successes[chosen], self.samples[chosen])
+        of_prompt = self.prompt[chosen], self.version[chosen], self.successes[chosen], self.samples[chosen]
+        return RewardLog(*of_prompt, self.run[chosen], self.batches)
 
     @property
     def rate(self) -> float:
@@ -58,8 +74,39 @@ def read_rewards(path: Path, success_at: float = 1.0) -> RewardLog:
     )
     groups = groups.reset_index()[["prompt", "version", "successes", "samples"]]
     groups = groups.sort_values(["prompt", "version"], kind="stable")
-    columns = (groups[name].to_numpy(np.int64) for name in ("prompt", "version", "successes", "samples"))
-    return _checked(RewardLog(*columns))
+    prompt, version, successes, samples = (
+        groups[name].to_numpy(np.int64) for name in ("prompt", "version", "successes", "samples")
+    )
+    told = (_batches(rows),) if {"version", "step"} <= set(rows) else ()
+    return _checked(RewardLog(prompt, version, successes, samples, np.zeros(len(groups), np.int64), told))
+
+
+def read_runs(paths: Sequence[Path], success_at: float = 1.0) -> RewardLog:
+    """Several runs as one log; ``ParameterError`` also for one that does not say what its steps were trained on."""
+    logs = [read_rewards(path, success_at) for path in paths]
+    if len(logs) == 1:
+        return logs[0]
+    for path, log in zip(paths, logs, strict=True):
+        if not log.batches:
+            raise ParameterError("columns", str(path), "version and step, which say what each step was trained on")
+    apart = 1 + max(int(log.prompt.max()) for log in logs)
+    prompt = np.concatenate([log.prompt + apart * number for number, log in enumerate(logs)])
+    version, successes, samples = (
+        np.concatenate([getattr(log, name) for log in logs]) for name in ("version", "successes", "samples")
+    )
+    run = np.repeat(np.arange(len(logs)), [len(log.prompt) for log in logs])
+    return RewardLog(prompt, version, successes, samples, run, tuple(log.batches[0] for log in logs))
+
+
+def _batches(rows: pd.DataFrame) -> Batches:
+    trained = rows[rows["step"] >= 0]
+    groups = trained.groupby(["step", "group"]).agg(rate=("won", "mean"), size=("won", "size")).reset_index()
+    groups["squares"] = groups["size"] * groups["rate"] * (1 - groups["rate"])
+    steps = groups.groupby("step").agg(squares=("squares", "sum"), samples=("size", "sum"))
+    steps = steps.reindex(range(int(trained["step"].max()) + 1), fill_value=0)
+    samples = steps["samples"].to_numpy(np.int64)
+    variance = steps["squares"].to_numpy(np.float64) / np.maximum(samples, 1)
+    return Batches(variance, samples, int(groups["size"].median()))
 
 
 def _rows(path: Path) -> pd.DataFrame:

@@ -9,8 +9,12 @@ import typer
 
 
 def calibrate_learning(
-    path: Annotated[
-        Path, typer.Argument(help="Table of rewards (Parquet, CSV), or a folder with rewards.*.", show_default=False)
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Tables of rewards (Parquet, CSV), or folders with rewards.*; several runs: the first one uniform.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Overlay with the section learning.")] = Path("learning.yaml"),
     updates_per_version: Annotated[float, typer.Option(help="Optimizer updates a publication.")] = 1.0,
@@ -19,12 +23,16 @@ def calibrate_learning(
     drift_versions: Annotated[float, typer.Option(help="After which difficulty is forgotten; taken as known.")] = 100.0,
     success_at: Annotated[float, typer.Option(help="Least reward of a success.")] = 1.0,
 ) -> None:
-    """Fit prompts and progress to a run's rewards: an overlay for scenarios, intervals, and a held-out loss."""
+    """Fit prompts and progress to the rewards of runs: an overlay for scenarios, intervals, and a held-out loss.
+
+    With several runs of strategies that train on different batches, what batches are worth is fitted too.
+    """
     from calibration.learning_fit import Given, fit_learning
     from calibration.learning_report import report_lines, write_overlay
-    from calibration.reward_log import read_rewards
+    from calibration.reward_log import read_runs
 
-    fit = fit_learning(read_rewards(path, success_at), Given(updates_per_version, asymptote, steepness, drift_versions))
+    given = Given(updates_per_version, asymptote, steepness, drift_versions)
+    fit = fit_learning(read_runs(paths, success_at), given)
     write_overlay(fit, out)
     for line in report_lines(fit):
         print(line)

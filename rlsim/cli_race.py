@@ -23,7 +23,7 @@ def race(
     """Race the arms to a success rate: rollouts, tokens, time and money that each takes, and what it wastes."""
     from rlsim.cli_progress import progress
     from rlsim.planning import race_text
-    from rlsim.planning.comparison import plans, replications
+    from rlsim.planning.comparison import Comparison, plans, replications
     from rlsim.planning.race import run_race
     from rlsim.scenario.source import load
 
@@ -32,4 +32,10 @@ def race(
         told = run_race(document, to, out, workers, lambda outcome: more(1))
     print(race_text.as_json(told) if as_json else race_text.as_text(told), end="")
     if out is not None:
-        print(f"saved to {out}: {race_text.save_figure(told, out).name}", file=sys.stderr)
+        from rlsim.cli_report import command_of
+        from rlsim.planning.save import save_comparison, save_provenance
+
+        save_comparison(out, Comparison(told.name, told.arms, ()))
+        figures = race_text.save_figures(told, out)
+        save_provenance(out, command_of("race", scenario, overlays, sets, {"to": f"{to:g}"}))
+        print(f"saved to {out}: {', '.join(path.name for path in figures)}", file=sys.stderr)

@@ -144,3 +144,10 @@ Event = (
     | ReplicaLost
     | TrainerLost
 )
+
+
+def made_tokens(event: Event) -> int:
+    """Response tokens of the calls that ended with an event, by their own end or cut."""
+    if isinstance(event, Finished):
+        return event.tokens
+    return sum(cut.tokens for cut in event.cuts) if isinstance(event, Aborted | ReplicaLost) else 0

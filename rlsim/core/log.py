@@ -83,6 +83,14 @@ class ProgressRow(NamedTuple):
     gain: float
 
 
+class OddsRow(NamedTuple):
+    """How likely a fresh sample of its prompt was to succeed when a sample was submitted; hidden from the policy."""
+
+    sample: int
+    success: float
+    """Under the newest weights that the policy knew to be published then."""
+
+
 class FinalRow(NamedTuple):
     """What became of a sample by the end of the run."""
 
@@ -105,6 +113,8 @@ class RunLog:
     iterations: list[IterationRow] = field(default_factory=list)
     progress: list[ProgressRow] = field(default_factory=list)
     """Empty without a learning model."""
+    odds: list[OddsRow] = field(default_factory=list)
+    """Of every sample that was begun; empty without a learning model."""
     final: list[FinalRow] = field(default_factory=list)
     generated_tokens: int = 0
     """Response tokens that the engines sampled, by their own count."""
@@ -118,3 +128,5 @@ class RunLog:
     events: int = 0
     """Events that the executor processed."""
     end: Ticks = 0
+    ended_by: str = ""
+    """The keys of the scenario that ended the run (``run.steps``, ...); empty where something stopped it."""

@@ -40,6 +40,7 @@ from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Record, TellsMarks, TrainerLostError
 from rlsim.live.running import Running
 from rlsim.live.training import TrainerDriver
+from rlsim.world.budget import SECONDS, Budget, Horizon
 from rlsim.world.deadlock import deadlock_report
 from rlsim.world.ledger import cut_of, final_rows
 from rlsim.world.timers import Timers
@@ -96,7 +97,7 @@ class Execution:
         self._timers = Timers()
         self._attended = False
         self._gate: str | None = None
-        self._steps = 0
+        self._horizon = Horizon(controller, 0)
         self._trainer_said = ""
         self._work: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -111,11 +112,14 @@ class Execution:
             WakeAt: self._wake_at,
         }
 
-    async def run(self, steps: int, max_seconds: float | None = None) -> Ending:
-        """Run until ``steps`` training iterations have ended, or something stops it; always closes what it started."""
-        self._steps = steps
+    async def run(self, steps: int, max_seconds: float | None = None, budget: Budget | None = None) -> Ending:
+        """Run until ``steps`` training iterations have ended, or the first that uses up the budget.
+
+        Or until something stops it; always closes what it started.
+        """
+        self._horizon = Horizon(self._controller, steps, budget)
         if max_seconds is not None:
-            self._clock.at(to_ticks(max_seconds), CONTROLLER, lambda: self._stop(None))
+            self._clock.at(to_ticks(max_seconds), CONTROLLER, self._out_of_time)
         asyncio.get_running_loop().set_exception_handler(self._callback_broke)
         self._deliver(Started())
         try:
@@ -130,6 +134,10 @@ class Execution:
     def stop(self, fault: RlsimError) -> None:
         """End the run as soon as what is under way can be put away: an interruption from outside."""
         self._stop(fault)
+
+    def _out_of_time(self) -> None:
+        self._horizon.ended_by = self._horizon.ended_by or SECONDS
+        self._stop(None)
 
     def _stop(self, fault: Exception | None) -> None:
         if not self._over.done():
@@ -183,6 +191,7 @@ class Execution:
         controller, log, now = self._controller, self.log, self._clock.now
         iterations = controller.iterations
         commands = tuple(controller.handle(now, event))
+        self._horizon.told(now, event)
         decision = Decision(now, event, commands)
         log.decisions.append(decision)
         log.last_commands_idle = True
@@ -192,10 +201,11 @@ class Execution:
             self._gate = controller.view.gate
             log.gates.append(GateRow(now, self._gate))
         self._journal.note(decision)
-        if controller.iterations >= self._steps:
+        if self._horizon.ended_by:
             self._stop(None)
             return
         log.last_commands_idle = False
+        self._horizon.asked(commands)
         for command in commands:
             self._execute[type(command)](command)
         self._timers.count(event, commands)
@@ -206,7 +216,7 @@ class Execution:
         lost, engines = sorted(self._fleet.gone), len(self._crew.engines)
         if len(lost) == engines:
             return EngineLostError(f"no replica is left: all {engines} were lost")
-        report = deadlock_report(self._clock.now, self._controller, self.log, self._steps, self._fleet.calls)
+        report = deadlock_report(self._clock.now, self._controller, self.log, self._horizon.steps, self._fleet.calls)
         if lost:
             names = ", ".join(map(str, lost))
             return EngineLostError(f"the policy cannot go on without the replicas that were lost ({names})\n{report}")
@@ -239,6 +249,7 @@ class Execution:
             loop.default_exception_handler(context)
 
     def _submit(self, command: Submit) -> None:
+        self._calls.note_odds(command, self._controller.view.version)
         request = self._calls.request(command, self._clock.now)
         call = self._crew.call(command, request)
         source = self._calls.trajectories[command.sample].replica
@@ -313,7 +324,7 @@ class Execution:
     async def _close(self) -> tuple[list[Record], list[Exception]]:
         """Stop everything and settle the books; what the engines noted, and what went wrong in stopping."""
         log = self.log
-        log.end = self._clock.now
+        log.end, log.ended_by = self._clock.now, self._horizon.ended_by
         self._trainer.close()
         records, under_way, faults = await self._fleet.close()
         await settled(self._work, LAST_REPLIES_SECONDS)
@@ -326,6 +337,7 @@ class Execution:
         made = {running.call.sample: running.made_tokens for running in under_way}
         made |= {call.sample: call.tokens for call in self._untold()}
         log.final = final_rows(self._controller, made, self._calls.trajectories)
+        log.odds = self._calls.odds
         self._count(records)
         return records, faults
 

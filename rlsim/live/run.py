@@ -17,7 +17,7 @@ from rlsim.live.crew import Crew
 from rlsim.live.execution import Ending, Execution, Journal
 from rlsim.live.fleet import settled
 from rlsim.workload.workload import Workload
-from rlsim.world.making import Run, make_controller, make_world
+from rlsim.world.making import Run, budget_of, make_controller, make_world
 from rlsim.world.world import World
 
 Watch = Callable[[Execution, Crew], None]
@@ -103,7 +103,8 @@ def run_live(
         execution = Execution(controller, world, clock, crew, journal)
         watch(execution, crew)
         with interruptible(lambda name: execution.stop(StoppedError(f"{name}: {STOPPED}"))):
-            ending = await execution.run(steps or plan.scenario.run.steps, plan.scenario.run.max_simulated_seconds)
+            given = plan.scenario.run
+            ending = await execution.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))
         return LiveRun(Run(plan, replication, ending.log), ending, crew)
 
     return run_virtual(main) if backend.virtual else run_real(main)

@@ -100,6 +100,7 @@ def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
         "machine": platform.machine(),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "fault": said(fault),
+        "ended_by": made.run.log.ended_by,
         "unserved": {what: {**counts, "first": first} for what, (counts, first) in unserved if counts},
         "late_steps": late,
         "late_share": late / steps if steps else 0.0,

@@ -16,6 +16,7 @@ from rlsim.planning.comparison import Arm, Comparison
 from rlsim.planning.text_table import titled_table
 from rlsim.results.statistics import Estimate
 from rlsim.results.utilisation import USES
+from rlsim.world.budget import BUDGET
 
 LEAST_SHARE = 0.005
 FILE_WIDTH = 118
@@ -174,6 +175,7 @@ def _notes(told: Comparison) -> Iterator[str]:
     for arm in told.arms:
         yield f"{arm.name}: {arm.outcomes[0].verdict}"
     yield ""
+    yield from budgets_used(told.arms)
     yield from _declared(told)
     yield from _sensitivity(told)
     yield from _sources(told)
@@ -184,6 +186,16 @@ def _notes(told: Comparison) -> Iterator[str]:
         f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {replications} paired replications; "
         f"token ledger {'closes' if closes else 'DOES NOT CLOSE'} in all of them."
     )
+
+
+def budgets_used(arms: Sequence[Arm]) -> Iterator[str]:
+    """Which runs a budget ended, and after how many steps."""
+    for arm in arms:
+        ends = [(run.metrics.ended_by, run.metrics.steps) for run in arm.outcomes if BUDGET in run.metrics.ended_by]
+        for keys in dict.fromkeys(keys for keys, _ in ends):
+            steps = sorted(steps for found, steps in ends if found == keys)
+            after = " to ".join(dict.fromkeys(str(count) for count in (steps[0], steps[-1])))
+            yield f"{arm.name}: {len(steps)} of {len(arm.outcomes)} runs ended by {keys}, after {after} steps."
 
 
 def _declared(told: Comparison) -> Iterator[str]:

@@ -10,6 +10,7 @@ from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.planning.comparison import Arm, plans, replications
 from rlsim.planning.replicate import Outcome, perform_all
+from rlsim.results.allotted import BANDS, Allotted
 from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
@@ -92,6 +93,19 @@ def wasted(arm: Arm) -> dict[str, float]:
         fate: sum(found.get(fate, 0) / max(1, sum(found.values())) for found in ledgers) / len(ledgers)
         for fate in WASTE
     }
+
+
+def given(arm: Arm, what: str) -> dict[str, float]:
+    """Shares of the ``samples`` or ``tokens`` by band of their prompt's success probability, mean over replications."""
+    shares = [found.band_shares(what) for found in allotments(arm)]
+    return {band: sum(found[band] for found in shares) / len(shares) for band in BANDS}
+
+
+def allotments(arm: Arm) -> list[Allotted]:
+    """Which prompts got what, by replication."""
+    found = [outcome.allotted for outcome in arm.outcomes if outcome.allotted is not None]
+    assert len(found) == len(arm.outcomes), "a race is between runs with a learning model"
+    return found
 
 
 def success(arm: Arm, step: int) -> Estimate:

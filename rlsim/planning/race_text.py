@@ -13,14 +13,24 @@ from rich.table import Table
 
 from rlsim import __version__
 from rlsim.planning.comparison import Arm
-from rlsim.planning.race import WASTE, Race, success, wasted
+from rlsim.planning.present import budgets_used
+from rlsim.planning.race import WASTE, Race, allotments, given, success, wasted
 from rlsim.planning.text_table import titled_table
+from rlsim.results.plots_allotted import WHAT
 from rlsim.results.progress import USED
 from rlsim.results.statistics import Estimate
 
 WIDTH = 118
 _SHOWN = {"rollouts": ("k rollouts", 1e3), "generated_tokens": ("M tokens", 1e6), "seconds": ("hours", 3600.0)}
 """Titles and units of what the table shows of ``USED``."""
+BAND_TITLES = {
+    "never": "never: < 5",
+    "hard": "hard: 5-35",
+    "middle": "middle: 35-65",
+    "easy": "easy: 65-95",
+    "always": "always: >= 95",
+}
+"""Bands of success probability, in per cent, of which a race shows what they got."""
 NOTE = (
     "Success is the expected success of a fresh sample over all prompts, of a statistical model of learning: an "
     "ESTIMATE (docs/learning.md), and its defaults are estimates too. Ratios above 1x are better than the first arm."
@@ -31,11 +41,11 @@ def as_text(race: Race) -> str:
     """What it took to get to the target, at equal budgets, and what was wasted."""
     out = StringIO()
     console = Console(file=out, width=WIDTH, highlight=False)
-    for table in (_to_target(race), _at_equal_budget(race), _waste(race)):
+    for table in (_to_target(race), _at_equal_budget(race), _waste(race), _given(race)):
         console.print(table)
         console.print()
     console.print(NOTE, markup=False)
-    for line in _stragglers(race):
+    for line in (*budgets_used(race.arms), *_stragglers(race)):
         console.print(line, markup=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
@@ -47,15 +57,20 @@ def as_json(race: Race) -> str:
     return json.dumps(whole, indent=1) + "\n"
 
 
-def save_figure(race: Race, out: Path) -> Path:
-    """``progress.png``: success against rollouts, time and money."""
+def save_figures(race: Race, out: Path) -> list[Path]:
+    """Success against rollouts, time and money; which prompts got the samples, and which the tokens."""
+    from rlsim.results.plots_allotted import allotted_map
     from rlsim.results.plots_progress import progress_curves
-    from rlsim.results.style import save_figure as save
+    from rlsim.results.style import save_figure
 
     curves = {arm.name: [outcome.progress or {} for outcome in arm.outcomes] for arm in race.arms}
-    path = out / "progress.png"
-    save(progress_curves(curves, race.target, race.name), path)
-    return path
+    maps = {arm.name: allotments(arm) for arm in race.arms}
+    figures = {"progress": progress_curves(curves, race.target, race.name)}
+    for what, counted in WHAT.items():
+        figures[f"allotted_{what}"] = allotted_map(maps, what, f"Which prompts got the {counted.name}: {race.name}")
+    for name, figure in figures.items():
+        save_figure(figure, out / f"{name}.png")
+    return [out / f"{name}.png" for name in figures]
 
 
 def _arm(race: Race, arm: Arm) -> dict[str, object]:
@@ -69,6 +84,7 @@ def _arm(race: Race, arm: Arm) -> dict[str, object]:
         "first_over_this": {used: told(race.over_first(arm, used)) for used in USED},
         "difference_at_equal": {used: asdict(race.difference_at(arm, used)) for used in USED},
         "wasted_share_of_tokens": wasted(arm),
+        "share_by_success_band": {what: given(arm, what) for what in WHAT},
         "progress": [
             {name: values.tolist() for name, values in (outcome.progress or {}).items()} for outcome in arm.outcomes
         ],
@@ -105,13 +121,23 @@ def _waste(race: Race) -> Table:
     return table
 
 
+def _given(race: Race) -> Table:
+    title = "Samples (response tokens) by success of their prompt when they began, %"
+    table = titled_table(title, "arm", BAND_TITLES.values())
+    for arm in race.arms:
+        samples, tokens = given(arm, "samples"), given(arm, "tokens")
+        table.add_row(arm.name, *(f"{100 * samples[band]:.1f} ({100 * tokens[band]:.1f})" for band in BAND_TITLES))
+    return table
+
+
 def _stragglers(race: Race) -> Iterator[str]:
     for arm in race.arms:
         missing = sum(value is None for value in race.used(arm, "rollouts"))
         if missing:
+            steps = max(outcome.metrics.steps for outcome in arm.outcomes)
             yield (
                 f"{arm.name}: {missing} of {len(arm.outcomes)} runs do not reach {race.target:g} in "
-                f"{arm.plan.scenario.run.steps} steps; give run.steps more, or a lower --to"
+                f"{steps} steps; give run.steps (or run.budget) more, or a lower --to"
             )
 
 

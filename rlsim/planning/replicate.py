@@ -10,11 +10,12 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from rlsim.results.allotted import Allotted
     from rlsim.results.columns import Columns
     from rlsim.results.latency import Latency
     from rlsim.results.metrics import Metrics
@@ -46,11 +47,14 @@ class Outcome:
     latency: Latency
     progress: Columns | None = None
     """What was used up and reached after every step (``rlsim.results.progress``); None without a learning model."""
+    allotted: Allotted | None = None
+    """Which prompts got what (``rlsim.results.allotted``); None without a learning model."""
 
 
 def perform(task: Task) -> Outcome:
     """Make one run in this process."""
     from rlsim.build import plan
+    from rlsim.results.allotted import allotted, allotted_columns
     from rlsim.results.latency import latency
     from rlsim.results.metrics import metrics_of
     from rlsim.results.progress import progress_columns
@@ -68,8 +72,11 @@ def perform(task: Task) -> Outcome:
         save_run(task.out, run)
     headline = task.scenario.headline
     waits = latency(run, headline.slo if headline else None)
-    progress = None if made.learning is None else progress_columns(read)
-    return Outcome(task.name, task.replication, told, verdict(told, made), waits, progress)
+    outcome = Outcome(task.name, task.replication, told, verdict(told, made), waits)
+    if made.learning is None:
+        return outcome
+    given = allotted([allotted_columns(read)])[0]
+    return replace(outcome, progress=progress_columns(read), allotted=given)
 
 
 def perform_all(

@@ -2,7 +2,7 @@
 
 ::
 
-    comparison.json, provenance.json, step_time.png, utilisation.png
+    comparison.json, provenance.json, step_time.png, utilisation.png (of a race also progress.png, allotted_*.png)
     ARM/scenario.yaml, ARM/metrics.json
     ARM/replication-0/  tables as Parquet, decisions.jsonl, trace.json.gz, figures as PNG (of the first replication)
 """

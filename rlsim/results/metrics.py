@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.build import Plan, PoolPlan
+from rlsim.build import PoolPlan
+from rlsim.build.money import gpus_used, price
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
@@ -17,7 +18,7 @@ from rlsim.results.columns import PHASES, Columns
 from rlsim.results.pools import PoolMetrics, pool_metrics
 from rlsim.results.tables import Digest, digest
 from rlsim.results.timeline import union_of
-from rlsim.results.utilisation import Measured, Utilisation, lent_gpus, utilisation, verl_utilisation
+from rlsim.results.utilisation import Measured, Utilisation, utilisation, verl_utilisation
 from rlsim.world.making import Run
 
 FATES = (
@@ -44,6 +45,8 @@ class Metrics:
     replication: int
     steps: int
     """Training iterations that ended."""
+    ended_by: str
+    """The keys that ended the run: run.steps, run.max_simulated_seconds, run.budget.X; empty where it was stopped."""
     warmup_steps: int
     gpus_used: int
     gpus_cluster: int
@@ -134,6 +137,7 @@ def metrics_of(read: Digest) -> Metrics:
     return Metrics(
         replication=read.run.replication,
         steps=window.last,
+        ended_by=log.ended_by,
         warmup_steps=window.first,
         gpus_used=gpus_used(plan),
         gpus_cluster=plan.scenario.cluster.gpus,
@@ -168,30 +172,6 @@ def measured(log: RunLog, warmup_steps: int) -> Measured:
         raise ParameterError("run.warmup_steps", warmup_steps, f"below the {steps} training iterations that ended")
     start = log.iterations[warmup_steps - 1].end if warmup_steps else 0
     return Measured(start, log.iterations[-1].end, warmup_steps, steps)
-
-
-def gpus_used(plan: Plan) -> int:
-    """GPUs that the policy keeps busy or waiting; shared ones count once."""
-    return plan.scenario.rollout.gpus - lent_gpus(plan) + (0 if plan.colocated else plan.scenario.trainer.gpus)
-
-
-def price(plan: Plan) -> tuple[float, str]:
-    """USD of a GPU-hour, and who says so."""
-    rates = [(pool.own_gpus, pool.price_usd_per_gpu_hour, pool.price_source) for pool in plan.pools]
-    if not plan.colocated:
-        rates.append((plan.scenario.trainer.gpus, *_trainer_price(plan)))
-    rates = [rate for rate in rates if rate[0]]
-    if len({(usd, source) for _, usd, source in rates}) == 1:
-        return rates[0][1:]
-    usd = sum(gpus * each for gpus, each, _ in rates) / sum(gpus for gpus, _, _ in rates)
-    return usd, f"mean over {' + '.join(f'{gpus} GPUs at {each:g}' for gpus, each, _ in rates)}"
-
-
-def _trainer_price(plan: Plan) -> tuple[float, str]:
-    given = plan.scenario.cluster.price_usd_per_gpu_hour
-    if given is not None:
-        return given, "given in the scenario"
-    return plan.device.price_usd_per_gpu_hour, plan.device.price_source
 
 
 def ledger_tokens(log: RunLog) -> dict[str, int]:

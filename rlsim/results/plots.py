@@ -19,6 +19,7 @@ from rlsim.results.curves import (
     samples_decoding,
     samples_in_flight,
 )
+from rlsim.results.plots_allotted import allotted_map
 from rlsim.results.plots_arms import step_time_bars, utilisation_bars
 from rlsim.results.plots_scaling import speedup_over_staleness, throughput_over_gpus
 from rlsim.results.plots_timeline import timeline
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = [
+    "allotted_map",
     "length_histogram",
     "running_requests",
     "save_figure",

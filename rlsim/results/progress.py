@@ -6,18 +6,18 @@ What training does to the model is a statistical estimate (docs/learning.md), an
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.core.events import Aborted, Finished, ReplicaLost
+from rlsim.build.money import gpus_used, price
+from rlsim.core.events import made_tokens
 from rlsim.core.log import Decision, ProgressRow
 from rlsim.core.ticks import Ticks
+from rlsim.results.allotted import allotted_columns
 from rlsim.results.columns import Columns, seconds
-from rlsim.results.metrics import gpus_used, price
 from rlsim.results.tables import Digest
 
 USED = ("rollouts", "generated_tokens", "trained_tokens", "seconds", "gpu_seconds", "usd")
@@ -90,8 +90,12 @@ def reward_columns(read: Digest) -> Columns:
 
 
 def progress_tables(read: Digest) -> dict[str, Columns]:
-    """``progress`` and ``rewards``, where there is something in them."""
-    found = {"progress": progress_columns(read), "rewards": reward_columns(read)}
+    """``progress``, ``rewards`` and ``allotted``, where there is something in them."""
+    found = {
+        "progress": progress_columns(read),
+        "rewards": reward_columns(read),
+        "allotted": allotted_columns(read),
+    }
     return {name: columns for name, columns in found.items() if len(columns["step"])}
 
 
@@ -107,17 +111,9 @@ def _rollouts(read: Digest, ends: list[Ticks]) -> NDArray[np.int64]:
 
 def _generated(decisions: list[Decision], ends: list[Ticks]) -> NDArray[np.int64]:
     """Response tokens of calls that have ended, by their own end or cut."""
-    made = list(_made(decisions))
+    made = [(now, made_tokens(event)) for now, event, _ in decisions]
     times, sums = [now for now, _ in made], [0, *accumulate(tokens for _, tokens in made)]
     return np.array([sums[bisect_right(times, end)] for end in ends], np.int64)
-
-
-def _made(decisions: list[Decision]) -> Iterator[tuple[Ticks, int]]:
-    for now, event, _ in decisions:
-        if isinstance(event, Finished):
-            yield now, event.tokens
-        elif isinstance(event, Aborted | ReplicaLost):
-            yield now, sum(cut.tokens for cut in event.cuts)
 
 
 def _trained(read: Digest, steps: list[int]) -> NDArray[np.int64]:

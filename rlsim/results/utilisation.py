@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlsim.build import Plan, PoolPlan
+from rlsim.build.money import lent_gpus
 from rlsim.core.commands import CallTool, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Synced, ToolReturned
 from rlsim.core.log import RunLog
@@ -71,11 +72,6 @@ def _rollout_ticks(read: Digest, window: Measured) -> dict[str, float]:
         for name, ticks in pool_ticks(read, pool, window).items():
             total[name] = total.get(name, 0) + ticks * gpus
     return total
-
-
-def lent_gpus(plan: Plan) -> int:
-    """GPUs that are rollout's and the trainer's in turn."""
-    return len(plan.lent) * plan.pools[-1].rollout.gpus_per_replica
 
 
 def pool_ticks(read: Digest, pool: PoolPlan, window: Measured) -> dict[str, int]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
+from rlsim.scenario.budget import Budget
 from rlsim.scenario.case import Case
 from rlsim.scenario.discipline import Discipline
 from rlsim.scenario.learning import Learning
@@ -264,6 +265,7 @@ class Run(Section):
     replications: Count = Field(default=3, description="Runs with seeds of their own")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals over replications")
     max_simulated_seconds: Positive | None = Field(default=None, description="Stop there; None: no limit")
+    budget: Budget | None = Field(default=None, description="What a run may use up; None: as much as its steps take")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """A warm-up that leaves no step to measure."""

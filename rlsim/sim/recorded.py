@@ -18,7 +18,7 @@ from rlsim.core.ticks import Ticks
 from rlsim.sim.durations import Durations, Modelled, Place
 from rlsim.sim.run import collector_paused
 from rlsim.sim.simulation import Simulation
-from rlsim.world.making import Run, make_controller, make_world
+from rlsim.world.making import Run, budget_of, make_controller, make_world
 
 Key = tuple[int, int, int]
 """A trajectory in any run of the workload: (draw, times recycled, member)."""
@@ -181,5 +181,5 @@ def simulate_recorded(plan: Plan, recording: Recording, replication: int = 0, st
     simulation = Simulation(make_controller(plan, workload), world, durations=durations)
     given = plan.scenario.run
     with collector_paused():
-        log = simulation.run(steps or given.steps, given.max_simulated_seconds)
+        log = simulation.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))
     return Rerun(Run(plan, replication, log), sum(noise.missing for noise in handed), durations.missing)

@@ -10,7 +10,7 @@ from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.policies.hooks import NeedsRewards
 from rlsim.sim.simulation import Simulation
-from rlsim.world.making import Run, make_controller, make_world
+from rlsim.world.making import Run, budget_of, make_controller, make_world
 
 
 def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
@@ -25,7 +25,7 @@ def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
     controller = make_controller(plan, workload)
     run = plan.scenario.run
     with collector_paused():
-        log = Simulation(controller, world).run(steps or run.steps, run.max_simulated_seconds)
+        log = Simulation(controller, world).run(steps or run.steps, run.max_simulated_seconds, budget_of(plan))
     return Run(plan, replication, log)
 
 

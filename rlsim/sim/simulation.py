@@ -39,6 +39,7 @@ from rlsim.sim.durations import Durations, Modelled
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.pool import WorkerPool
 from rlsim.sim.trainer import Trainer
+from rlsim.world.budget import SECONDS, Budget, Horizon
 from rlsim.world.calls import Calls
 from rlsim.world.deadlock import deadlock_report
 from rlsim.world.ledger import cut_of, final_rows
@@ -74,7 +75,7 @@ class Simulation:
         self._attended = False
         self._gate: str | None = None
         self._over = self._clock.env.event()
-        self._steps = 0
+        self._horizon = Horizon(controller, 0)
         self._execute: dict[type, Callable[[Any], None]] = {
             Submit: self._submit,
             Abort: self._abort,
@@ -86,11 +87,14 @@ class Simulation:
             WakeAt: self._wake_at,
         }
 
-    def run(self, steps: int, max_seconds: float | None = None) -> RunLog:
-        """Simulate until ``steps`` training iterations have ended; DeadlockError when that cannot be."""
-        self._steps = steps
+    def run(self, steps: int, max_seconds: float | None = None, budget: Budget | None = None) -> RunLog:
+        """Simulate until ``steps`` training iterations have ended, or the first that uses up the budget.
+
+        ``DeadlockError`` when that cannot be.
+        """
+        self._horizon = Horizon(self._controller, steps, budget)
         if max_seconds is not None:
-            self._clock.at(to_ticks(max_seconds), CONTROLLER, self._stop)
+            self._clock.at(to_ticks(max_seconds), CONTROLLER, self._out_of_time)
         self._deliver(Started())
         try:
             self._clock.env.run(until=self._over)
@@ -99,7 +103,7 @@ class Simulation:
                 raise
             raise DeadlockError(self._deadlock()) from error
         idle = self._timers.in_vain or not math.isfinite(self._clock.env.peek())
-        if self._controller.iterations < steps and idle:
+        if self._horizon.ended_by in ("", SECONDS) and idle:
             raise DeadlockError(self._deadlock())
         self._close()
         return self.log
@@ -132,13 +136,16 @@ class Simulation:
 
     def _attend(self, timer: Timer) -> None:
         controller, now = self._controller, self._clock.now
-        while self._inbox and controller.iterations < self._steps:
+        horizon = self._horizon
+        while self._inbox and not horizon.ended_by:
             event = self._inbox.popleft()
             iterations = controller.iterations
             commands = controller.handle(now, event)
+            horizon.told(now, event)
             if self._keeps:
                 self.log.decisions.append(Decision(now, event, tuple(commands)))
-            if controller.iterations < self._steps:
+            if not horizon.ended_by:
+                horizon.asked(commands)
                 for command in commands:
                     self._execute[type(command)](command)
                 self._timers.count(event, commands)
@@ -150,8 +157,12 @@ class Simulation:
             if controller.iterations > iterations:
                 self.log.iterations.append(IterationRow(iterations, now, controller.view.version))
         self._attended = False
-        if controller.iterations >= self._steps or self._timers.in_vain:
+        if horizon.ended_by or self._timers.in_vain:
             self._stop(timer)
+
+    def _out_of_time(self, timer: Timer) -> None:
+        self._horizon.ended_by = self._horizon.ended_by or SECONDS
+        self._stop(timer)
 
     def _stop(self, timer: Timer) -> None:
         if not self._over.triggered:
@@ -160,6 +171,7 @@ class Simulation:
     # -- commands -------------------------------------------------------------------------------------
 
     def _submit(self, command: Submit) -> None:
+        self._calls.note_odds(command, self._controller.view.version)
         request = self._calls.request(command, self._clock.now)
         source = self._calls.trajectories[command.sample].replica
         bringing = self._world.bring_kv_ticks(request.restored_tokens, source, command)
@@ -247,10 +259,11 @@ class Simulation:
 
     def _close(self) -> None:
         log = self.log
-        log.end, log.events = self._clock.now, self._clock.events
+        log.end, log.events, log.ended_by = self._clock.now, self._clock.events, self._horizon.ended_by
         self._trainer.close()
         made = {call.sample: call.tokens for call in [*self._fleet.close(), *self._untold()]}
         log.final = final_rows(self._controller, made, self._calls.trajectories)
+        log.odds = self._calls.odds
         ranks = [rank for replica in self._world.replicas for rank in replica.ranks]
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
         log.undelivered_tokens = sum(rank.lost_tokens for rank in ranks)
@@ -271,4 +284,4 @@ class Simulation:
 
     def _deadlock(self) -> str:
         waiting = sum(len(replica.requests()) for replica in self._world.replicas)
-        return deadlock_report(self._clock.now, self._controller, self.log, self._steps, waiting)
+        return deadlock_report(self._clock.now, self._controller, self.log, self._horizon.steps, waiting)

@@ -9,7 +9,7 @@ from typing import Literal
 from rlsim.core.commands import Fork, Submit, Sync, Train
 from rlsim.core.engine import Request
 from rlsim.core.events import Cut, Finished, Noticed, Segments
-from rlsim.core.log import ProgressRow
+from rlsim.core.log import OddsRow, ProgressRow
 from rlsim.core.ticks import Ticks
 from rlsim.learning.course import TrainedSample
 from rlsim.world.trajectory import Draft, Trajectory, forked, shared_context
@@ -32,6 +32,8 @@ class Calls:
         self._cap_tokens = world.workload.response_length.cap_tokens
         self._kv_age = 0
         self.updates = Updates()
+        self.odds: list[OddsRow] = []
+        """Of every sample that was begun, where there is a learning model."""
         self.check_tokens = 0
         """Made by checks of drafts, and nobody's."""
         self.trajectories: dict[int, Trajectory] = {}
@@ -39,6 +41,13 @@ class Calls:
     def drop_kv(self) -> None:
         """All KV made so far, offloaded or not, is of weights that are gone."""
         self._kv_age += 1
+
+    def note_odds(self, command: Submit, version: int) -> None:
+        """Before its first call: how likely a sample is to succeed under the newest weights that its policy knows."""
+        lesson = self._world.lesson
+        if lesson is not None and command.sample not in self.trajectories:
+            prompt, _ = self._world.workload.prompt_at(command.draw)
+            self.odds.append(OddsRow(command.sample, lesson.course.success(prompt, version)))
 
     def request(self, command: Submit, now: Ticks) -> Request:
         """The engine's request for a submitted call."""

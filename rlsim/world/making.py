@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlsim.build import Plan, PoolPlan
+from rlsim.build.money import gpus_used, price
 from rlsim.controller import Controller
 from rlsim.core.log import RunLog
 from rlsim.core.noise import StepNoise
@@ -18,7 +19,10 @@ from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.learning.course import Course
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
+from rlsim.world.budget import Budget
 from rlsim.world.world import Acceptance, Contention, Lesson, Links, World
+
+SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,14 @@ def make_controller(plan: Plan, workload: Workload, oracle: bool = True) -> Cont
         request_class=(lambda draw: workload.class_of(workload.prompt_at(draw)[0])) if workload.classes else None,
         prompt_of=lambda draw: workload.prompt_at(draw)[0],
     )
+
+
+def budget_of(plan: Plan) -> Budget | None:
+    """What a run of the plan may use up; None for as much as its steps take."""
+    given = plan.scenario.run.budget
+    if given is None:
+        return None
+    return Budget(given.model_dump(exclude_none=True), gpus_used(plan), price(plan)[0] / SECONDS_PER_HOUR)
 
 
 def make_world(plan: Plan, workload: Workload) -> World:

@@ -11,7 +11,7 @@ import pytest
 
 from calibration.learning_fit import Given, LearningFit, fit_learning
 from calibration.learning_report import report_lines, write_overlay
-from calibration.reward_log import RewardLog, read_rewards
+from calibration.reward_log import RewardLog, read_rewards, read_runs
 from rlsim.core.errors import ParameterError
 from rlsim.learning.course import Course, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
@@ -94,6 +94,60 @@ def test_parameters_come_back_within_their_intervals() -> None:
             assert found.low < found.value < found.high
             assert found.value == pytest.approx(value, rel=0.3)
         assert fit.loss < fit.loss_of_one_rate - 0.05
+
+
+STEPS = 60
+
+
+def strategy(seed: int, exponent: float, informative: bool) -> pd.DataFrame:
+    """Rewards of training on whatever comes, or on groups alone that do not agree; an update a version."""
+    effect = BatchEffect(information_exponent=exponent)
+    course = Course(replace(model(TRUTH), effect=effect), seed, PROMPTS)
+    draw, rows, group = np.random.default_rng(seed), [], 0
+    for version in range(STEPS):
+        batch: list[TrainedSample] = []
+        while len(batch) < A_STEP * GROUP:
+            prompt = int(draw.integers(PROMPTS))
+            earned = [course.reward(prompt, group, m, version) for m in range(GROUP)]
+            kept = not informative or len(set(earned)) > 1
+            rows += [(version, version if kept else -1, prompt, group, reward) for reward in earned]
+            batch += [TrainedSample(prompt, group, reward, 0.0, 100) for reward in earned if kept]
+            group += 1
+        course.trained(batch, 1, 1)
+        course.published(version + 1)
+    return pd.DataFrame(rows, columns=["version", "step", "prompt", "group", "reward"])
+
+
+def runs(folder: Path, *tables: pd.DataFrame) -> RewardLog:
+    paths = [folder / f"{number}.csv" for number in range(len(tables))]
+    for path, table in zip(paths, tables, strict=True):
+        table.to_csv(path, index=False)
+    return read_runs(paths)
+
+
+def test_what_a_step_was_trained_on_is_counted_by_hand(tmp_path: Path) -> None:
+    """Two groups of four: 2 of 4 and 4 of 4 succeed, 1/8 a sample; a rejected group counts nowhere."""
+    rows = [(0, 0, 0, 0, r) for r in (1, 1, 0, 0)] + [(0, 0, 1, 1, r) for r in (1, 1, 1, 1)]
+    rows += [(0, -1, 2, 2, r) for r in (0, 0, 0, 1)]
+    many = [(1, 1, prompt, 3 + prompt, r) for prompt in range(60) for r in (1, 0, 0, 0)]
+    table = pd.DataFrame(rows + many, columns=["version", "step", "prompt", "group", "reward"])
+    [batches] = runs(tmp_path, table).batches
+    assert batches.variance.tolist() == pytest.approx([1 / 8, 3 / 16])
+    assert (batches.samples.tolist(), batches.group_size) == ([8, 240], 4)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+def test_two_strategies_tell_what_information_is_worth(exponent: float, tmp_path: Path) -> None:
+    log = runs(tmp_path, strategy(3, exponent, False), strategy(4, exponent, True))
+    found = fit_learning(log, GIVEN).parameters
+    assert found["effect.information_exponent"].low <= exponent <= found["effect.information_exponent"].high
+    assert found["effect.information_exponent"].value == pytest.approx(exponent, abs=0.3)
+    assert found["curve.half_updates"].value == pytest.approx(TRUTH["curve.half_updates"], rel=0.3)
+
+
+def test_runs_that_do_not_say_what_was_trained_on_are_not_fitted_together(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="version and step"):
+        runs(tmp_path, strategy(3, 0.5, False), strategy(4, 0.5, True).drop(columns="step"))
 
 
 def test_without_progress_the_gain_is_not_told(tmp_path: Path) -> None:

@@ -8,21 +8,15 @@ from typing import Any
 import pytest
 from allocation_parts import PARTS
 from controller_parts import STRATEGIES, WATCHING
+from fake_runs import lived
 from policy_runs import AGENTS, POLICIES, scenario
 
 from rlsim.build import Plan, plan
-from rlsim.controller import Controller
-from rlsim.core.log import RunLog
 from rlsim.live.backends import Fake
-from rlsim.live.clock import Clock, run_virtual
-from rlsim.live.crew import Crew
-from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake_crew import fake_crew
 from rlsim.presets import load_preset
-from rlsim.results.journal import NoJournal
 from rlsim.results.metrics import metrics
 from rlsim.sim.run import simulate
-from rlsim.world.making import Run, make_controller, make_world
+from rlsim.world.making import Run
 
 DRIFT = {"workload__drift": {"growth_per_version": 0.05, "max_factor": 2.0}}
 BEGINNINGS: list[dict[str, Any]] = [
@@ -33,21 +27,6 @@ BEGINNINGS: list[dict[str, Any]] = [
 ]
 """Allocation whose samples begin with tokens of others, or are trained on twice."""
 EVERY = pytest.mark.parametrize("preset", POLICIES)
-
-
-def lived(made: Plan) -> RunLog:
-    """The log of a fake run; oracles are let in, so that every preset can be compared."""
-
-    async def main(clock: Clock) -> Ending:
-        workload = made.workload_of(0)
-        world = make_world(made, workload)
-        controller: Controller = make_controller(made, workload)
-        crew: Crew = fake_crew(world, clock)
-        return await Execution(controller, world, clock, crew, NoJournal()).run(made.scenario.run.steps)
-
-    ending = run_virtual(main)
-    assert ending.fault is None
-    return ending.log
 
 
 def planned(preset: str, **changes: Any) -> Plan:
@@ -76,6 +55,7 @@ def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[s
     assert live.decisions == simulated.decisions
     assert live.final == simulated.final
     assert live.progress == simulated.progress
+    assert live.odds == simulated.odds
 
 
 @pytest.mark.parametrize("preset", ["sync-colocated", "areal", "pipelinerl", "slime-april"])

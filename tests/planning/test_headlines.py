@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rlsim.build import plan
+from rlsim.build.money import gpus_used, price
 from rlsim.core.errors import ParameterError
 from rlsim.planning.headlines import Bracket, Found, as_json, as_text, bracket, conditioned, hunt, ratio
 from rlsim.planning.replicate import perform
-from rlsim.results.metrics import gpus_used, price
 from rlsim.results.statistics import interval, paired_ratio
 from rlsim.scenario.schema import Headline, Point, Scenario
 from rlsim.scenario.source import Document, load

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rlsim.cli import app
 from rlsim.core.errors import ParameterError
-from rlsim.planning.race import Race, run_race, success, wasted
-from rlsim.planning.race_text import as_json, as_text, save_figure
+from rlsim.planning.race import Race, given, run_race, success, wasted
+from rlsim.planning.race_text import as_json, as_text, save_figures
+from rlsim.planning.report.page import write_report
 from rlsim.policies.allocation.uniform import Uniform
 from rlsim.policies.registry import CHOICES
 from rlsim.results.progress import USED
@@ -92,7 +96,33 @@ def test_what_is_told_of_a_race(tmp_path: Path) -> None:
     assert "ESTIMATE" in text
     assert "uniform: 4 of 4 runs do not reach 0.7 in 25 steps" in text
     assert '"estimate": true' in as_json(race)
-    assert save_figure(race, tmp_path).stat().st_size > 10_000
+    for figure in save_figures(race, tmp_path):
+        assert figure.stat().st_size > 10_000
+
+
+def test_which_prompts_got_the_samples_is_told(tmp_path: Path) -> None:
+    """Uniform sampling gives in proportion to how many prompts there are: the untrained population's law, at first."""
+    race = raced(tmp_path, {"uniform": "{use: uniform}", "dapo": "{use: dapo}"}, NULL, "run.steps=8")
+    shares = [given(arm, "samples") for arm in race.arms]
+    for found in shares:
+        assert sum(found.values()) == pytest.approx(1)
+        assert found["unknown"] == 0
+    table = as_text(race).partition("by success of their prompt")[2]
+    assert table.partition("uniform")[2].split()[0] == f"{100 * shares[0]['never']:.1f}"
+    told = json.loads(as_json(race))["arms"]["dapo"]["share_by_success_band"]
+    assert told["samples"] == shares[1]
+
+
+def test_what_a_race_saves_is_a_report(tmp_path: Path) -> None:
+    scenario, out = tmp_path / "race.yaml", tmp_path / "out"
+    scenario.write_text(SMALL + "  one: {}\n", encoding="utf-8")
+    words = [str(scenario), "--out", str(out), "--set", "run.replications=1", "--set", "run.steps=4", "--workers", "1"]
+    done = CliRunner().invoke(app, ["race", *words])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in out.glob("*.png")} >= {"progress.png", "allotted_samples.png", "allotted_tokens.png"}
+    page = write_report(out).read_text(encoding="utf-8")
+    assert "Which prompts got the samples" in page
+    assert f"rlsim race {scenario}" in page
 
 
 def test_a_race_needs_a_learning_section(tmp_path: Path) -> None:

@@ -79,6 +79,10 @@ def test_it_has_a_section_for_everything_that_was_promised(page: Page) -> None:
     assert {str(link["href"]).removeprefix("#") for link in page.of("a")} <= targets
 
 
+def test_it_says_what_ended_the_runs(page: Page) -> None:
+    assert page.text.count("ended by run.steps") == 2
+
+
 def test_its_estimates_are_those_of_the_comparison(made: tuple[Path, Comparison]) -> None:
     out, told = made
     found = rows(out, "Step time")
@@ -104,9 +108,10 @@ def test_shares_of_gpu_time_and_of_tokens_are_wholes(made: tuple[Path, Compariso
 def test_figures_are_inside_the_page_and_are_the_saved_ones(made: tuple[Path, Comparison], page: Page) -> None:
     pictures = [str(image["src"]) for image in page.of("img")]
     captions = " ".join(str(image["alt"]) for image in page.of("img"))
-    for figure in ("Step time", "GPUs spend", "Timelines", "lengths", "Staleness", "in flight", "Success against"):
+    shared = ("Step time", "GPUs spend", "Timelines", "Success against", "got the samples", "got the response tokens")
+    for figure in (*shared, "lengths", "Staleness", "in flight"):
         assert figure in captions
-    assert len(pictures) == 4 + 4 * len(made[1].arms)
+    assert len(pictures) == 6 + 4 * len(made[1].arms)
     data = {b64decode(source.removeprefix("data:image/png;base64,"), validate=True) for source in pictures}
     saved = {path.read_bytes() for path in made[0].rglob("*.png")}
     assert saved <= data

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policy_runs import AGENTS, POLICIES, ran, scenario
 
 from rlsim.build import plan
+from rlsim.build.money import gpus_used
 from rlsim.core.commands import SetRole, Submit, Train
 from rlsim.core.events import RoleSet, Synced
 from rlsim.core.loads import Loads
@@ -19,7 +20,7 @@ from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.core.view import Group, Shape, View
 from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching
-from rlsim.results.metrics import gpus_used, metrics
+from rlsim.results.metrics import metrics
 from rlsim.results.tables import digest
 from rlsim.sim.run import simulate
 from rlsim.world.making import make_controller

@@ -14,6 +14,7 @@ from small_tables import activity, run_tables, samples
 
 from rlsim.core.errors import ParameterError
 from rlsim.results import plots, style
+from rlsim.results.allotted import ROWS, Allotted
 from rlsim.results.plots_scaling import StalePoint
 from rlsim.results.statistics import Estimate
 
@@ -59,6 +60,12 @@ STALE = {
     "one step off": [StalePoint("one", Estimate(1.0, None, None, 1), 1.0, Estimate(1.4, None, None, 1))],
 }
 
+
+def allotments(measured):
+    counts = np.random.default_rng(5).integers(0, 90, (ROWS + 1, 60))
+    return [Allotted(counts, counts * 1000, measured)] * 2
+
+
 FIGURES = {
     "timeline": lambda: plots.timeline(wide_tables(16)),
     "bands": lambda: plots.timeline(wide_tables(96)),
@@ -68,6 +75,8 @@ FIGURES = {
     "utilisation": lambda: plots.utilisation_bars(four_arms()),
     "step times": lambda: plots.step_time_bars(estimates(), {"one-off 8+8": [64.8, 52.0]}),
     "throughput": lambda: plots.throughput_over_gpus(THROUGHPUT),
+    "samples allotted": lambda: plots.allotted_map(dict.fromkeys(four_arms(), allotments(False))),
+    "tokens allotted": lambda: plots.allotted_map({"live": allotments(True)}, "tokens"),
     "speed-up": lambda: plots.speedup_over_staleness(STALE, "on-policy, colocated on all GPUs"),
 }
 

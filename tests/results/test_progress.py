@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from runs import small_run
 
+from rlsim.build.money import gpus_used
 from rlsim.core.events import Scored
 from rlsim.core.ticks import to_seconds
-from rlsim.results.metrics import gpus_used, metrics_of
+from rlsim.results.metrics import metrics_of
 from rlsim.results.progress import USED, progress_columns, progress_tables, reward_columns, success_at, used_at
 from rlsim.results.store import save
 from rlsim.results.tables import digest

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlsim.planning.report.saved import Saved, SavedArm
 from rlsim.planning.save import load_tables
+from rlsim.results.allotted import allotted
+from rlsim.results.plots_allotted import WHAT, allotted_map
 from rlsim.results.plots_progress import progress_curves
 from rlsim.results.plots_timeline import timelines
 from rlsim.results.style import png
@@ -52,7 +54,7 @@ def shared(saved: Saved) -> list[Picture]:
         note = "First replication of each arm, one time axis; dashed: weights version published"
         drawn = timelines(runs, "Timelines of the arms", note)
         made.append(_picture("Timelines of the arms on one axis", png(drawn)))
-    return made + list(_progress(saved))
+    return [*made, *_progress(saved), *_allotted(saved)]
 
 
 def of_arm(arm: SavedArm) -> list[Picture]:
@@ -87,15 +89,28 @@ def _tables(arm: SavedArm) -> dict[str, DataFrame] | None:
 
 def _progress(saved: Saved) -> Iterator[Picture]:
     """Success against what was used, where every arm has a learning section."""
-    runs = {arm.name: _courses(arm) for arm in saved.arms}
+    runs = {arm.name: _columns(arm, "progress") for arm in saved.arms}
     if all(runs.values()):
         caption = "Success against rollouts, time and money (a statistical model: an ESTIMATE)"
         yield _picture(caption, png(progress_curves(runs, None, "Progress of the arms")))
 
 
-def _courses(arm: SavedArm) -> list[Columns]:
+def _allotted(saved: Saved) -> Iterator[Picture]:
+    """Which prompts got what, where every arm was told rewards."""
+    runs = {arm.name: _columns(arm, "allotted") for arm in saved.arms}
+    if not all(runs.values()):
+        return
+    found = iter(allotted([columns for some in runs.values() for columns in some]))
+    maps = {arm: [next(found) for _ in some] for arm, some in runs.items()}
+    for what, counted in WHAT.items():
+        title = f"Which prompts got the {counted.name}"
+        yield _picture(f"{title}, by success probability", png(allotted_map(maps, what, title)))
+
+
+def _columns(arm: SavedArm, table: str) -> list[Columns]:
+    """A table of every replication that has it."""
     import pandas as pd
 
-    places = (arm.folder / f"replication-{int(run['replication'])}" / "progress.parquet" for run in arm.metrics)
-    columns: Callable[[DataFrame], Columns] = lambda frame: {str(name): frame[name].to_numpy() for name in frame}  # noqa: E731
-    return [columns(pd.read_parquet(path)) for path in places if path.is_file()]
+    places = (arm.folder / f"replication-{int(run['replication'])}" / f"{table}.parquet" for run in arm.metrics)
+    frames = (pd.read_parquet(path) for path in places if path.is_file())
+    return [{str(name): frame[name].to_numpy() for name in frame} for frame in frames]

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rlsim.build import Plan
+from rlsim.build.money import gpus_used, price
 from rlsim.build.training import TRAINER_STATE_BYTES_PER_PARAMETER
 from rlsim.core.errors import ScenarioError
 from rlsim.costs.memory import GIB
 from rlsim.planning.search.space import SPLIT, At, Space
 from rlsim.planning.sweep.variants import Variant, variant
-from rlsim.results.metrics import gpus_used, price
 from rlsim.scenario.search import Limits
 from rlsim.scenario.variation import Choice
 

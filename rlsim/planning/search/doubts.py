@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from rlsim.build.money import gpus_used, price
 from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.planning.search.candidates import Candidate, Case
 from rlsim.planning.search.decide import Decision, is_tied, ratio
@@ -13,7 +14,6 @@ from rlsim.planning.search.explore import explore
 from rlsim.planning.search.scoring import COST, Judge, Scored
 from rlsim.planning.search.space import At
 from rlsim.planning.sweep.variants import variant
-from rlsim.results.metrics import gpus_used, price
 from rlsim.results.statistics import Estimate, paired_difference
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.variation import Factor, level

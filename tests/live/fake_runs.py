@@ -1,0 +1,30 @@
+"""Live runs of fake engines, to be held to simulations."""
+
+from __future__ import annotations
+
+from rlsim.build import Plan
+from rlsim.controller import Controller
+from rlsim.core.log import RunLog
+from rlsim.live.clock import Clock, run_virtual
+from rlsim.live.crew import Crew
+from rlsim.live.execution import Ending, Execution
+from rlsim.live.fake_crew import fake_crew
+from rlsim.results.journal import NoJournal
+from rlsim.world.making import budget_of, make_controller, make_world
+
+
+def lived(made: Plan) -> RunLog:
+    """The log of a fake run; oracles are let in, so that every preset can be compared."""
+
+    async def main(clock: Clock) -> Ending:
+        workload = made.workload_of(0)
+        world = make_world(made, workload)
+        controller: Controller = make_controller(made, workload)
+        crew: Crew = fake_crew(world, clock)
+        run = made.scenario.run
+        execution = Execution(controller, world, clock, crew, NoJournal())
+        return await execution.run(run.steps, run.max_simulated_seconds, budget_of(made))
+
+    ending = run_virtual(main)
+    assert ending.fault is None
+    return ending.log
