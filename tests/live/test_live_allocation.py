@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +47,18 @@ def used(log: RunLog) -> Used:
     return Used(len(begun) / len(log.iterations), shares)
 
 
+def by_group(log: RunLog) -> dict[str, dict[tuple[int, int], set[float | None]]]:
+    """By fate and by group (draw, recycled) of its samples: the rewards that were told."""
+    begun = {made.sample: made for row in log.decisions for made in row.commands if isinstance(made, Submit)}
+    rewards = {row.event.sample: row.event.reward for row in log.decisions if isinstance(row.event, Scored)}
+    told: dict[str, dict[tuple[int, int], set[float | None]]] = defaultdict(lambda: defaultdict(set))
+    for row in log.final:
+        if row.sample in rewards:
+            call = begun[row.sample]
+            told[row.fate][call.draw, call.recycle].add(rewards[row.sample])
+    return told
+
+
 def planned(arm: str) -> Plan:
     return plan(load(str(SCENARIO), sets=[f"run.steps={STEPS}", "run.warmup_steps=1"]).resolve(arm))
 
@@ -67,13 +79,22 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, Run
 def test_rewards_are_told_and_the_books_close(arm: str, lived: dict[str, tuple[Plan, RunLog]]) -> None:
     found, log = lived[arm]
     rewards = [row.event.reward for row in log.decisions if isinstance(row.event, Scored)]
+    assert rewards
     assert set(rewards) <= {0.0, 1.0}
-    assert 1.0 in rewards
     assert sum(ledger_tokens(log).values()) == log.generated_tokens
     assert len(log.iterations) == STEPS
     assert not log.progress, "nothing stands in for what a real model learns"
     controller = make_controller(found, backend("vllm").workload(found, 0), oracle=False)
     replay(log.decisions, controller)
+
+
+def test_dynamic_sampling_trains_on_the_groups_that_have_both_rewards_and_no_others(
+    lived: dict[str, tuple[Plan, RunLog]],
+) -> None:
+    _, log = lived["dynamic sampling"]
+    told = by_group(log)
+    assert {frozenset(rewards) for rewards in told["trained"].values()} == {frozenset({0.0, 1.0})}
+    assert all(len(rewards) == 1 for rewards in told["filtered"].values())
 
 
 def test_strategies_use_rollouts_in_the_simulated_order(lived: dict[str, tuple[Plan, RunLog]]) -> None:
