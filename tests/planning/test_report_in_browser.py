@@ -14,6 +14,7 @@ from saved_comparison import saved_comparison
 from rlsim.planning.report.page import write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'rlsim[browser]'")
+waits = pytest.importorskip("selenium.webdriver.support.wait")
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
 )
@@ -64,7 +65,7 @@ def requests_of(browser: Any) -> list[str]:
 def test_figures_are_seen_and_nothing_is_asked_for_or_complained_of(browser: Any, page: Path) -> None:
     browser.get(page.as_uri())
     pictures = browser.execute_script(PICTURES)
-    assert len(pictures) == 12
+    assert len(pictures) == 14
     assert all(natural >= 1000 and width > 100 and height > 50 for natural, width, height in pictures), pictures
     assert browser.get_log("browser") == []
     assert requests_of(browser) == [page.as_uri()]
@@ -86,7 +87,7 @@ def test_what_is_folded_is_printed(browser: Any, page: Path) -> None:
     browser.get(page.as_uri())
     assert not browser.execute_script(seen)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert browser.execute_script(seen)
+    assert waits.WebDriverWait(browser, 10).until(lambda shown: shown.execute_script(seen)), "once it is laid out again"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
