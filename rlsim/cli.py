@@ -26,7 +26,7 @@ from rlsim import (
     cli_trainer,
     cli_validate,
 )
-from rlsim.cli_options import ArmName, AsJson, Out, Overlays, ScenarioFile, Sets, Workers
+from rlsim.cli_options import ArmName, AsJson, Kept, Out, Overlays, ScenarioFile, Sets, Workers
 
 if TYPE_CHECKING:
     from rlsim.planning.replicate import Outcome
@@ -137,15 +137,21 @@ def compare(
 @app.command()
 def headlines(
     files: Annotated[list[Path], typer.Argument(help="Scenario files with a headline section.", show_default=False)],
+    out: Kept = None,
     as_json: AsJson = False,
     workers: Workers = None,
 ) -> None:
     """Look for published speed-ups over the conditions that their sources leave open."""
+    from rlsim.cli_progress import progress
     from rlsim.planning import headlines
+    from rlsim.planning.headline_runs import make
+    from rlsim.planning.sweep.orders import Processes
+    from rlsim.planning.sweep.store import opened
 
     hunts = [headlines.hunt(_load(file, [], [])) for file in files]
-    with _progress(sum(len(hunt.tasks) for hunt in hunts)) as done:
-        told = [headlines.bracket(hunt, done, workers) for hunt in hunts]
+    runs = len({order.key for hunt in hunts for order in hunt.orders})
+    with opened(out) as store, Processes(workers, make) as makers, progress(runs) as done:
+        told = headlines.brackets(hunts, store, makers, done)
     print(headlines.as_json(told) if as_json else headlines.as_text(told), end="")
 
 

@@ -12,6 +12,9 @@ Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.t
 Overlays = Annotated[list[Path], typer.Option("--overlay", help="File merged over the scenario.", show_default=False)]
 ArmName = Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)]
 Out = Annotated[Path | None, typer.Option("--out", help="Directory for tables, logs and figures.", show_default=False)]
+Kept = Annotated[
+    Path | None, typer.Option("--out", help="Directory that keeps finished runs: the same command goes on.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)

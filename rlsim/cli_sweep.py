@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim.cli_options import AsJson, Cluster, Overlays, RayAddress, ScenarioFile, Workers
+from rlsim.cli_options import AsJson, Cluster, Kept, Overlays, RayAddress, ScenarioFile, Workers
 
 if TYPE_CHECKING:
     from rlsim.planning.sweep.orders import Makers
@@ -39,9 +39,7 @@ def sweep(
     metrics: Annotated[
         list[str], typer.Option("--metric", help="Columns of the table, the first with ratios.", show_default=False)
     ] = [],  # noqa: B006
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Directory that keeps finished runs: the same command goes on.")
-    ] = None,
+    out: Kept = None,
     as_json: AsJson = False,
     workers: Workers = None,
     cluster: Cluster = None,

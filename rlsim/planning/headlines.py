@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import StringIO
 from typing import Any
 
 from rlsim import __version__
 from rlsim.build import plan
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.planning.replicate import Outcome, Task, perform_all
+from rlsim.planning.headline_runs import orders, progress_of
+from rlsim.planning.sweep.orders import Makers, Order, made_all
+from rlsim.planning.sweep.store import Made, RunStore
+from rlsim.planning.sweep.study import number
 from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, paired_ratio
@@ -79,8 +83,8 @@ class Case:
     """The runs under one set of conditions, replication by replication."""
 
     label: str
-    baseline: tuple[Task, ...]
-    improved: tuple[Task, ...]
+    baseline: tuple[Order, ...]
+    improved: tuple[Order, ...]
     target: float | None = None
     """Success to reach."""
 
@@ -93,9 +97,10 @@ class Hunt:
     cases: tuple[Case, ...]
 
     @property
-    def tasks(self) -> list[Task]:
-        """All runs, by condition, those of the baseline first."""
-        return [task for case in self.cases for task in (*case.baseline, *case.improved)]
+    def orders(self) -> list[Order]:
+        """All runs, each once, by condition, those of the baseline first."""
+        asked = (order for case in self.cases for order in (*case.baseline, *case.improved))
+        return list({order.key: order for order in asked}.values())
 
 
 def hunt(document: Document) -> Hunt:
@@ -109,18 +114,34 @@ def hunt(document: Document) -> Hunt:
     cases = []
     for point in headline.points:
         name = f"{headline.system}, {point.label}"
-        baseline, improved = (_replications(name, conditioned(scenarios, arm, point)) for arm in arms)
+        baseline, improved = (_planned(name, conditioned(scenarios, arm, point)) for arm in arms)
         cases.append(Case(point.label, baseline, improved, _target(headline, baseline[0].scenario)))
     return Hunt(headline, tuple(cases))
 
 
-def bracket(asked: Hunt, done: Callable[[Outcome], None] = lambda outcome: None, workers: int | None = None) -> Bracket:
-    """Run both arms under every set of conditions, ``done`` being told of each run."""
-    outcomes = iter(perform_all(asked.tasks, done, workers))
+def brackets(
+    hunts: Sequence[Hunt], store: RunStore, makers: Makers, done: Callable[[int], None] = lambda runs: None
+) -> list[Bracket]:
+    """Run both arms of every headline under every set of conditions.
+
+    Runs that the store has are not made again; the others are kept as they end. ``done`` is told how many more have
+    ended, at first of those that were there. Runs that conditions or headlines have in common are made once.
+    """
+    asked = {order.key: order for one in hunts for order in one.orders}
+    done(sum(store.find(*key) is not None for key in asked))
+    made = made_all(list(asked.values()), store.find, makers, partial(_keep, store, done))
+    return [_bracket(one, made) for one in hunts]
+
+
+def _keep(store: RunStore, done: Callable[[int], None], made: Made) -> None:
+    store.add(made)
+    done(1)
+
+
+def _bracket(asked: Hunt, made: Mapping[tuple[str, int], Made]) -> Bracket:
     found = []
     for case in asked.cases:
-        base = [next(outcomes) for _ in case.baseline]
-        better = [next(outcomes) for _ in case.improved]
+        base, better = ([made[order.key] for order in arm] for arm in (case.baseline, case.improved))
         also = asked.headline.also
         other = None if also is None else ratio(asked.headline, base, better, also, case.target)
         found.append(Found(case.label, ratio(asked.headline, base, better, None, case.target), other))
@@ -147,8 +168,8 @@ def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: Point) -> Sc
 
 def ratio(
     headline: Headline,
-    base: Sequence[Outcome],
-    better: Sequence[Outcome],
+    base: Sequence[Made],
+    better: Sequence[Made],
     measure: str | None = None,
     target: float | None = None,
 ) -> Estimate:
@@ -163,7 +184,8 @@ def ratio(
         before, after = _successes(base, better)
         return paired_ratio(after, before)
     if measure in _TIMES:
-        return paired_ratio([_TIMES[measure](one) for one in base], [_TIMES[measure](one) for one in better])
+        base_seconds, better_seconds = ([number(one, _TIMES[measure]) for one in runs] for runs in (base, better))
+        return paired_ratio(base_seconds, better_seconds)
     return paired_ratio([_RATES[measure](one) for one in better], [_RATES[measure](one) for one in base])
 
 
@@ -229,9 +251,9 @@ def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
     return headline, scenarios
 
 
-def _replications(name: str, scenario: Scenario) -> tuple[Task, ...]:
+def _planned(name: str, scenario: Scenario) -> tuple[Order, ...]:
     plan(scenario)
-    return tuple(Task(name, scenario, replication) for replication in range(scenario.run.replications))
+    return orders(name, scenario)
 
 
 def _put(tree: dict[str, Any], path: Sequence[str], value: object, where: str) -> None:
@@ -254,33 +276,36 @@ def _checked(tree: dict[str, Any], where: str) -> Scenario:
         raise ParameterError(f"{where}: {path}", first["input"], first["msg"]) from refused
 
 
-def _rollout_rate(told: Outcome) -> float:
+def _throughput(told: Made) -> float:
+    """Trained response tokens a second."""
+    return number(told, "response_tokens_per_second")
+
+
+def _rollout_rate(told: Made) -> float:
     """Trained response tokens a second in which any replica works."""
-    metrics = told.metrics
-    return metrics.response_tokens_per_second * metrics.step_seconds / metrics.generation_seconds_per_step
+    return _throughput(told) * number(told, "step_seconds") / number(told, "generation_seconds_per_step")
 
 
-def _collection_rate(told: Outcome) -> float:
+def _collection_rate(told: Made) -> float:
     """Trained response tokens a second in which the trainer waits: generation, tools and rewards in one."""
-    metrics = told.metrics
-    return metrics.response_tokens_per_second * metrics.step_seconds / metrics.wait_seconds_per_step
+    return _throughput(told) * number(told, "step_seconds") / number(told, "wait_seconds_per_step")
 
 
-def _used(target: float | None, outcomes: Sequence[Outcome], used: str) -> list[float]:
+def _used(target: float | None, runs: Sequence[Made], used: str) -> list[float]:
     """What each run used up to the target."""
     assert target is not None, "a measure to a target has one"
     found = []
-    for told in outcomes:
+    for told in runs:
         amount = used_at(_progress(told), target, used)
         if amount is None:
-            reached = f"{_progress(told)['success'][-1]:.3f} in {told.name}, replication {told.replication}"
+            reached = f"{_progress(told)['success'][-1]:.3f} in {told.label}, replication {told.replication}"
             allowed = f"a success that every run reaches ({reached}), or more run.steps"
             raise ParameterError("headline.target_share", f"a success of {target:.3f}", allowed)
         found.append(amount)
     return found
 
 
-def _successes(base: Sequence[Outcome], better: Sequence[Outcome]) -> tuple[list[float], list[float]]:
+def _successes(base: Sequence[Made], better: Sequence[Made]) -> tuple[list[float], list[float]]:
     """Success of both arms after as many rollouts as both have made, replication by replication."""
     pairs = []
     for one, other in zip(base, better, strict=True):
@@ -289,9 +314,10 @@ def _successes(base: Sequence[Outcome], better: Sequence[Outcome]) -> tuple[list
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def _progress(told: Outcome) -> Columns:
-    assert told.progress is not None, "success is measured of runs that learn"
-    return told.progress
+def _progress(told: Made) -> Columns:
+    progress = progress_of(told)
+    assert progress is not None, "success is measured of runs that learn"
+    return progress
 
 
 _USED = {
@@ -301,24 +327,19 @@ _USED = {
 }
 
 
-def _goodput(told: Outcome) -> float:
-    goodput = told.latency.goodput_per_second
-    assert goodput is not None, "a scenario that measures goodput has objectives"
-    return goodput
-
-
-_TIMES: dict[str, Callable[[Outcome], float]] = {
-    "step": lambda told: told.metrics.step_seconds,
-    "generation": lambda told: told.metrics.generation_seconds_per_step,
-    "latency_mean": lambda told: told.latency.latency_mean_seconds,
-    "latency_median": lambda told: told.latency.latency_median_seconds,
-    "latency_p99": lambda told: told.latency.latency_p99_seconds,
+_TIMES = {
+    "step": "step_seconds",
+    "generation": "generation_seconds_per_step",
+    "latency_mean": "latency_mean_seconds",
+    "latency_median": "latency_median_seconds",
+    "latency_p99": "latency_p99_seconds",
 }
-_RATES: dict[str, Callable[[Outcome], float]] = {
-    "throughput": lambda told: told.metrics.response_tokens_per_second,
+"""Names among the figures of a run."""
+_RATES: dict[str, Callable[[Made], float]] = {
+    "throughput": _throughput,
     "rollout": _rollout_rate,
     "collection": _collection_rate,
-    "goodput": _goodput,
+    "goodput": lambda told: number(told, "goodput_per_second"),
 }
 
 

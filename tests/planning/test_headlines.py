@@ -13,8 +13,10 @@ import pytest
 from rlsim.build import plan
 from rlsim.build.money import gpus_used, price
 from rlsim.core.errors import ParameterError
-from rlsim.planning.headlines import Bracket, Found, as_json, as_text, bracket, conditioned, hunt, ratio
-from rlsim.planning.replicate import perform
+from rlsim.planning.headline_runs import make
+from rlsim.planning.headlines import Bracket, Found, as_json, as_text, brackets, conditioned, hunt, ratio
+from rlsim.planning.sweep.orders import Order, Processes
+from rlsim.planning.sweep.store import Made, RunStore, opened
 from rlsim.results.statistics import interval, paired_ratio
 from rlsim.scenario.schema import Headline, Point, Scenario
 from rlsim.scenario.source import Document, load
@@ -77,6 +79,11 @@ def arms_of(document: Document) -> dict[str, Scenario]:
     return {arm or "": scenario for arm, scenario in document.resolve_all().items()}
 
 
+def looked_for(document: Document) -> Bracket:
+    with opened(None) as store, Processes(1, make) as makers:
+        return brackets([hunt(document)], store, makers)[0]
+
+
 def usd_per_hour(scenario: Scenario) -> float:
     made = plan(scenario)
     return gpus_used(made) * price(made)[0]
@@ -106,7 +113,7 @@ def test_a_claim_of_one_number_is_bracketed_from_both_sides_only() -> None:
 
 
 def test_a_step_of_half_the_tokens_is_half_as_long(tmp_path: Path) -> None:
-    told = bracket(hunt(small(tmp_path)), workers=1)
+    told = looked_for(small(tmp_path))
     whole, part, quick = (point.ratio.mean for point in told.found)
     assert whole == pytest.approx(2, rel=0.02)
     assert part == pytest.approx(4 / 3, rel=0.02)
@@ -115,20 +122,20 @@ def test_a_step_of_half_the_tokens_is_half_as_long(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("measure", ["throughput", "rollout", "collection"])
 def test_tokens_a_second_do_not_reward_shorter_responses(tmp_path: Path, measure: str) -> None:
-    told = bracket(hunt(small(tmp_path, measure)), workers=1)
+    told = looked_for(small(tmp_path, measure))
     assert told.found[0].ratio.mean == pytest.approx(1, rel=0.03)
 
 
 @pytest.mark.parametrize("measure", ["latency_mean", "latency_median", "latency_p99"])
 def test_half_the_tokens_wait_half_as_long(tmp_path: Path, measure: str) -> None:
-    told = bracket(hunt(small(tmp_path, measure)), workers=1)
+    told = looked_for(small(tmp_path, measure))
     assert told.found[0].ratio.mean == pytest.approx(2, rel=0.01)
 
 
 def test_goodput_counts_the_requests_within_the_objectives(tmp_path: Path) -> None:
     """One request at a time: those of half the tokens are as good, and come twice as often."""
     slo = {"ratios: [1.9, 2.0]": "slo: {ttft_seconds: 0.02, tpot_seconds: 0.0101}\n  ratios: [1.9, 2.0]"}
-    told = bracket(hunt(small(tmp_path, "goodput", slo)), workers=1)
+    told = looked_for(small(tmp_path, "goodput", slo))
     assert told.found[0].ratio.mean == pytest.approx(2, rel=0.03)
 
 
@@ -138,10 +145,50 @@ def test_objectives_belong_to_goodput_and_goodput_to_objectives(tmp_path: Path, 
         hunt(small(tmp_path, measure, {"ratios: [1.9, 2.0]": f"{slo}ratios: [1.9, 2.0]"}))
 
 
-def test_runs_are_told_of_one_by_one_and_paired_by_replication(tmp_path: Path) -> None:
+class Counting(Processes):
+    """Counts the runs that are made, and is killed after so many."""
+
+    def __init__(self, most: int = 1000) -> None:
+        super().__init__(1, self._counted)
+        self.most, self.made = most, 0
+
+    def _counted(self, order: Order) -> Made:
+        if self.made == self.most:
+            raise KeyboardInterrupt
+        self.made += 1
+        return make(order)
+
+
+def test_conditions_share_the_runs_that_they_have_in_common(tmp_path: Path) -> None:
+    """Three conditions of two arms, and one that changes an arm alone: five arms of two replications."""
     asked, told = hunt(small(tmp_path)), []
-    bracket(asked, told.append, workers=1)
-    assert [outcome.replication for outcome in told] == [task.replication for task in asked.tasks] == [0, 1] * 6
+    with opened(None) as store, Counting() as makers:
+        brackets([asked, asked], store, makers, told.append)
+    assert [order.replication for order in asked.orders] == [0, 1] * 5
+    assert makers.made == 10
+    assert told == [0] + [1] * 10
+
+
+def test_a_command_that_was_killed_goes_on_with_what_it_lacks(tmp_path: Path) -> None:
+    asked, told = hunt(small(tmp_path)), []
+    with pytest.raises(KeyboardInterrupt), RunStore(tmp_path / "kept") as store, Counting(3) as makers:
+        brackets([asked], store, makers)
+    with RunStore(tmp_path / "kept") as store, Counting() as makers:
+        later = brackets([asked], store, makers, told.append)
+        assert makers.made == 7
+    assert told == [3] + [1] * 7
+    assert later == [looked_for(small(tmp_path))]
+    with RunStore(tmp_path / "kept") as store, Counting(0) as makers:
+        assert brackets([asked], store, makers) == later, "read back from its parts"
+
+
+def test_other_objectives_are_other_runs(tmp_path: Path) -> None:
+    ratios = "ratios: [1.9, 2.0]"
+    tight, loose = (
+        hunt(small(tmp_path, "goodput", {ratios: f"slo: {{ttft_seconds: {limit}, tpot_seconds: 0.0101}}\n  {ratios}"}))
+        for limit in (0.02, 0.03)
+    )
+    assert not {order.key for order in tight.orders} & {order.key for order in loose.orders}
 
 
 def test_a_setting_of_an_arm_leaves_the_other_alone(tmp_path: Path) -> None:
@@ -205,7 +252,7 @@ def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> No
     assert len({case.label for case in asked.cases}) == len(asked.cases)
     for case in asked.cases:
         assert len(case.baseline) == len(case.improved) > 1, case.label
-        arms = [task.scenario for task in (case.baseline[0], case.improved[0])]
+        arms = [order.scenario for order in (case.baseline[0], case.improved[0])]
         if len({pool.device for arm in arms for pool in plan(arm).pools}) == 1:
             assert len({gpus_used(plan(arm)) for arm in arms}) == 1, f"{case.label}: both arms use as many GPUs"
         else:
@@ -218,7 +265,7 @@ def test_one_point_of_every_shipped_headline_runs_when_shortened(file: Path) -> 
     sizes = ("workload.prompts_per_step=16", f"workload.group_size={members}", "trainer.updates_per_step=1")
     runs = ("run.steps=2", "run.warmup_steps=0", "run.replications=1")
     asked = hunt(load(file, sets=(*sizes, *runs)))
-    base, better = ([perform(task) for task in tasks] for tasks in (asked.cases[0].baseline, asked.cases[0].improved))
+    base, better = (list(map(make, arm)) for arm in (asked.cases[0].baseline, asked.cases[0].improved))
     told = ratio(asked.headline, base, better)
     assert math.isfinite(told.mean)
     assert told.mean > 0
@@ -252,18 +299,19 @@ def test_a_target_is_a_share_of_the_way_from_untrained_to_the_asymptote(tmp_path
     changes = {**LEARNS, "  baseline: whole": "  also: seconds_to_target\n  target_share: 0.25\n  baseline: whole"}
     asked = hunt(small(tmp_path, "rollouts_to_target", changes))
     assert [case.target for case in asked.cases] == [pytest.approx(0.5)]
-    point = bracket(asked, workers=1).found[0]
+    with opened(None) as store, Processes(1, make) as makers:
+        point = brackets([asked], store, makers)[0].found[0]
     assert point.ratio.mean == pytest.approx(2, rel=0.2)
     assert point.also is not None
     assert point.also.mean == pytest.approx(2, rel=0.2)
 
 
 def test_success_is_compared_after_as_many_rollouts(tmp_path: Path) -> None:
-    point = bracket(hunt(small(tmp_path, "success", LEARNS)), workers=1).found[0]
+    point = looked_for(small(tmp_path, "success", LEARNS)).found[0]
     assert 1.05 < point.ratio.mean < 2
 
 
 def test_a_target_that_is_not_reached_says_how_far_the_run_came(tmp_path: Path) -> None:
     changes = {**LEARNS, "  baseline: whole": "  target_share: 0.9\n  baseline: whole"}
     with pytest.raises(ParameterError, match=r"or more run\.steps"):
-        bracket(hunt(small(tmp_path, "tokens_to_target", changes)), workers=1)
+        looked_for(small(tmp_path, "tokens_to_target", changes))

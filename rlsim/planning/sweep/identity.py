@@ -57,7 +57,16 @@ def code_version() -> str:
     for folder in (*(root / name for name in _MAKERS), catalog_folder()):
         for path in sorted(path for path in folder.rglob("*") if path.suffix in _FILES):
             digest.update(path.relative_to(folder.parent).as_posix().encode() + b"\0" + path.read_bytes())
-    for name in ("metrics.py", "columns.py", "history.py", "activity.py", "utilisation.py", "pools.py", "progress.py"):
+    for name in (
+        "metrics.py",
+        "columns.py",
+        "history.py",
+        "activity.py",
+        "utilisation.py",
+        "pools.py",
+        "progress.py",
+        "latency.py",
+    ):
         digest.update((root / "results" / name).read_bytes())
     return f"{rlsim.__version__}+{digest.hexdigest()[:12]}"
 

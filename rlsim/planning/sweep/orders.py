@@ -51,6 +51,10 @@ class Order:
         return self.run, self.replication
 
 
+Make = Callable[[Order], Made]
+"""What makes a run in its process, and says what is kept of it."""
+
+
 class Makers(AbstractContextManager["Makers"], Protocol):
     """Who makes runs."""
 
@@ -73,7 +77,7 @@ def make(order: Order) -> Made:
     try:
         # Reading a run makes as much as simulating it: neither leaves cycles to look for before both are over.
         with collector_paused():
-            read = digest(simulate(_plan(order), order.replication))
+            read = digest(simulate(planned(order), order.replication))
             found = metrics_of(read).as_dict()
             del found["replication"]  # Beside the metrics already.
             found |= _progress(read)
@@ -93,9 +97,9 @@ def _progress(read: Digest) -> dict[str, str]:
     return {PROGRESS: json.dumps({name: columns[name].tolist() for name in ("success", "seconds", "usd")})}
 
 
-def _make_apart(order: Order) -> Made:
-    """The same in a worker, which lets go of the run at once: looking for garbage is cheap where all else is frozen."""
-    made = make(order)
+def _make_apart(how: Make, order: Order) -> Made:
+    """A run in a worker, which lets go of it at once: looking for garbage is cheap where all else is frozen."""
+    made = how(order)
     gc.collect()
     return made
 
@@ -112,7 +116,8 @@ def _begin_worker() -> None:
     gc.freeze()
 
 
-def _plan(order: Order) -> Plan:
+def planned(order: Order) -> Plan:
+    """The plan of a run, made once for replications in a row."""
     from rlsim.build import plan
 
     if order.run not in _planned:
@@ -124,8 +129,8 @@ def _plan(order: Order) -> Plan:
 class Processes:
     """Processes of this host, started with the first runs that are worth them."""
 
-    def __init__(self, workers: int | None = None) -> None:
-        self._workers = workers or os.cpu_count() or 1
+    def __init__(self, workers: int | None = None, how: Make = make) -> None:
+        self._workers, self._how = workers or os.cpu_count() or 1, how
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Processes:
@@ -138,11 +143,11 @@ class Processes:
     def make_all(self, orders: Sequence[Order]) -> Iterator[Made]:
         """The runs, as they end; RlsimError when a process is lost, which no run does by itself."""
         if self._workers == 1 or (len(orders) == 1 and self._pool is None):
-            yield from map(make, orders)
+            yield from map(self._how, orders)
             return
         pool = self._started()
         try:
-            for future in as_completed([pool.submit(_make_apart, order) for order in orders]):
+            for future in as_completed([pool.submit(_make_apart, self._how, order) for order in orders]):
                 yield future.result()
         except BrokenProcessPool as error:
             lost = "a worker process was killed (out of memory?); finished runs are kept, the same command goes on"
