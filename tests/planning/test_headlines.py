@@ -276,8 +276,9 @@ def test_every_shipped_headline_is_in_the_documentation(file: Path) -> None:
     asked = hunt(load(file))
     headline = asked.headline
     assert f"\n{headline.system}: {headline.claim} ({headline.source})." in DOCUMENTED
+    end = "\n" if headline.also is None else "; "
     for said in (
-        *(f": {case.label}\n" for case in asked.cases),
+        *(f": {case.label}{end}" for case in asked.cases),
         *(f"  assumed: {item}\n" for item in headline.assumed),
     ):
         assert said in DOCUMENTED, said
