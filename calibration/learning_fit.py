@@ -260,7 +260,7 @@ def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Like
     last = likelihood.last_update
     mean, spread = (1 / (1 + np.exp(-np.array([x[0], low[0], high[0]]))), np.exp([x[1], low[1], high[1]]))
     found = {"population.mean_success": Found(*map(float, mean)), "population.spread": Found(*map(float, spread))}
-    if likelihood.tied:
+    if high[2] > low[2]:
         found["population.persistence"] = Found(float(x[2]), max(0.0, float(low[2])), min(1.0, float(high[2])))
     if x[3] > 1e-6:
         slowest = last / float(low[3]) if low[3] > 0 else math.inf

@@ -14,7 +14,7 @@ def report_lines(fit: LearningFit) -> Iterator[str]:
     for key, found in fit.parameters.items():
         yield f"learning.{key:<25} {found.value:>9.4g}   95 % interval {found.low:.4g} to {found.high:.4g}"
     if "population.persistence" not in fit.parameters:
-        yield "learning.population.persistence   not told: no prompt was visited twice"
+        yield "learning.population.persistence   not told: no prompt was visited twice, or none after its drift"
     if "curve.half_updates" not in fit.parameters:
         yield "learning.curve.half_updates       not told: success did not rise"
     yield f"held out, nats a sample: {fit.loss:.4f}; with one success rate for all: {fit.loss_of_one_rate:.4f}"

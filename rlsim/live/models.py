@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError
 from rlsim.live.small_model import Shape, write_model
+from rlsim.live.supervised import supervise
 from rlsim.live.tasks.verifiable import Verifiable
 from rlsim.live.vllm_setup import Device
 from rlsim.scenario.schema import Scenario
@@ -32,8 +33,17 @@ def model_of(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     """The scenario's model, or a small one made for its task; random weights go to ``work`` and nowhere else.
 
     Raises ``ParameterError`` at ``live.model`` where the scenario's model is only a name, and where its vocabulary is
-    too small for the task.
+    too small for the task; at ``live.supervised_steps`` where weights are given.
     """
+    model, steps = _found(scenario, work, task), scenario.live.supervised_steps
+    if task is not None and steps:
+        if not model.folder.is_relative_to(work):
+            raise ParameterError("live.supervised_steps", steps, "0: weights are in the folder of live.model")
+        supervise(model.folder, task, steps)
+    return model
+
+
+def _found(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     named = scenario.live.model or scenario.model
     folder = Path(named).parent if named.endswith(".json") else Path(named)
     if task is not None and scenario.live.model is None:

@@ -59,6 +59,12 @@ class Live(Section):
         description="Of engines and trainer on the nodes of a cluster, as Ray's placement groups have it",
     )
     task: LiveTask | None = Field(default=None, description="None: lengths by the workload's laws, and no rewards")
+    supervised_steps: int = Field(
+        default=0,
+        ge=0,
+        description="Supervised steps on answers of the task before the run: random weights begin as a checkpoint that "
+        "succeeds at times",
+    )
     loss: Loss = Field(default=Loss(), description="How the trainer learns")
     servers: tuple[Name, ...] = Field(
         default=(), strict=False, description="URLs of OpenAI-compatible servers, one a replica, for --live openai"
@@ -89,7 +95,9 @@ class Live(Section):
     )
 
     def contradictions(self) -> Iterator[ParameterError]:
-        """Negative cores."""
+        """Negative cores, and the answers of no task."""
+        if self.supervised_steps and self.task is None:
+            yield ParameterError("supervised_steps", self.supervised_steps, "0 without live.task: there are no answers")
         for core in self.cores:
             if core < 0:
                 yield ParameterError("cores", core, "numbers of CPU cores, from 0")

@@ -162,6 +162,12 @@ def test_prompts_seen_once_do_not_tell_how_long_difficulty_lasts(tmp_path: Path)
     assert any("not told: no prompt was visited twice" in line for line in report_lines(fit))
 
 
+def test_a_run_shorter_than_the_drift_does_not_tell_how_long_difficulty_lasts(tmp_path: Path) -> None:
+    fit = fit_learning(log(tmp_path, rewards(1, 2)), replace(GIVEN, drift_versions=1e5))
+    assert "population.persistence" not in fit.parameters
+    assert any("or none after its drift" in line for line in report_lines(fit))
+
+
 def test_the_overlay_is_a_scenarios(tmp_path: Path) -> None:
     from rlsim.build.learning import make_learning
     from rlsim.scenario.source import load
