@@ -53,6 +53,7 @@ def make_training(scenario: Scenario, architecture: Architecture, device: Device
         given.logprob_seconds_per_micro_batch,
         given.seconds_per_sample,
         given.expert_utilisation,
+        given.pipeline_bubbles,
     )
     if profile is None:
         return cost

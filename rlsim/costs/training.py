@@ -102,6 +102,9 @@ class TrainingCost:
     """What the controller does with each sample of a step: rewards, advantages, metrics, its way to the ranks."""
     expert_utilisation: float = 1.0
     """Of the grouped matrix products of routed experts, over that of dense ones, in every pass."""
+    pipeline_bubbles: bool = False
+    """Stages idle while a pipeline fills and drains: as long as (stages - 1) further micro-batches in every pass.
+    Off: the utilisations count it in."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -206,6 +209,8 @@ class TrainingCost:
         pairs = self.architecture.pair_flops() * loads.pairs / kind.attention_mfu
         peak = self.gpus_per_rank * self.device.bf16_flops
         seconds = kind.flop_factor * (tokens + pairs) / peak + kind.seconds_per_micro_batch * loads.micro_batches
+        if self.pipeline_bubbles:
+            seconds *= 1.0 + (self.pipeline_parallel - 1) / np.maximum(loads.micro_batches, 1.0)
         return float(seconds.max(axis=1).sum())
 
     def _loads(self, lengths: NDArray[np.int64], mini_batches: int) -> _Loads:

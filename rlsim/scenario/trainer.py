@@ -46,6 +46,9 @@ class Trainer(Section):
     expert_utilisation: Fraction = Field(
         default=1.0, description="Utilisation of the experts' grouped products, over that of dense ones"
     )
+    pipeline_bubbles: bool = Field(
+        default=False, description="Idle stages while a pipeline fills and drains come on top; else they are in mfu"
+    )
     fixed_seconds_per_step: Seconds = Field(default=0.0, description="Overhead of a step")
     seconds_per_sample: Seconds = Field(default=0.0, description="Overhead of a sample of a step: rewards, controller")
     seconds_per_update: Seconds = Field(default=0.0, description="Overhead of an optimizer update")

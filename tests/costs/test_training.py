@@ -174,6 +174,15 @@ def test_grouped_products_of_experts_may_be_slower_than_dense_ones() -> None:
     assert compute(replace(ONE_GPU, expert_utilisation=1 / 3), batch) == compute(ONE_GPU, batch)
 
 
+def test_a_pipeline_idles_for_as_many_micro_batches_as_it_has_stages_less_one() -> None:
+    plain = replace(EIGHT, pipeline_parallel=4, micro_batch_tokens=1000, old_log_prob=False)
+    idle = replace(plain, pipeline_bubbles=True)
+    batch = [(0, 1000)] * 32  # 16 micro-batches on each of two ranks
+    assert compute(idle, batch) == pytest.approx(compute(plain, batch) * (1 + 3 / 16))
+    alone = replace(EIGHT, old_log_prob=False)
+    assert compute(replace(alone, pipeline_bubbles=True), batch) == compute(alone, batch)
+
+
 def test_a_long_sample_costs_more_than_its_tokens() -> None:
     assert compute(ONE_GPU, [(0, 32_000)]) > 1.1 * compute(ONE_GPU, [(0, 1000)] * 32)
 
