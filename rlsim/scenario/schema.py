@@ -22,6 +22,7 @@ from rlsim.scenario.pools import Pool, pool_errors
 from rlsim.scenario.published import Entry, Published
 from rlsim.scenario.search import Search
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
+from rlsim.scenario.sync import Sync
 from rlsim.scenario.trainer import Trainer
 
 __all__ = ["Published", "Scenario", "Section"]
@@ -143,43 +144,6 @@ class Rollout(Section):
             yield ParameterError("max_model_len", longest, f"{bound} (max_num_batched_tokens must hold a whole prompt)")
         if self.kv_blocks is not None and longest is not None and self.kv_blocks * self.block_size < longest:
             yield ParameterError("kv_blocks", self.kv_blocks, f"enough for max_model_len ({longest} tokens)")
-
-
-class Acceptance(Section):
-    """How often replicas accept new weights, for policies that let them judge."""
-
-    probability: float = Field(ge=0, le=1, description="That a candidate passes")
-    test_seconds: Seconds = Field(default=0.0, description="Time of a test on the replicas")
-
-
-class Sync(Section):
-    """What it costs to publish weights to the replicas; when it happens is the policy's."""
-
-    link_bytes_per_second: Positive | None = Field(
-        default=None, description="Of the slowest link; None: from the device"
-    )
-    stage_bytes_per_second: Positive | None = Field(
-        default=None,
-        description="What one pipeline stage of the trainer sends, all at once, up to a GPU's share of the network",
-    )
-    restore_bytes_per_second: Positive | None = Field(
-        default=None,
-        description="At which a GPU brings back weights of trainer.weights_offload; None: its host link",
-    )
-    base_seconds: Seconds = Field(default=0.0, description="Fixed time of a publication")
-    payload_share: Fraction = Field(
-        default=1.0, description="Share of the weights' bytes that moves: an adapter, a delta"
-    )
-    tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
-    per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
-    scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
-    acceptance: Acceptance | None = Field(default=None, description="None: new weights are not judged")
-
-    def contradictions(self) -> Iterator[ParameterError]:
-        """Two rates for one publication."""
-        if self.stage_bytes_per_second is not None and self.link_bytes_per_second is not None:
-            allowed = "no such key with link_bytes_per_second, the rate of the whole model"
-            yield ParameterError("stage_bytes_per_second", self.stage_bytes_per_second, allowed)
 
 
 class Switching(Section):
