@@ -143,7 +143,9 @@ def test_a_draft_that_the_trainer_checks_costs_the_engine_no_prefill_of_its_own(
         for by in ("engine", "trainer")
     )
     assert trainer.generated_tokens == engine.generated_tokens
-    assert engine.prefill_tokens - trainer.prefill_tokens == 7 * 24 * 4 * 1000
+    drafted = 7 * 24 * 4
+    rounding = drafted if hazard else 0  # a response that goes on behind a draft may be a token shorter than the law's
+    assert engine.prefill_tokens - trainer.prefill_tokens == pytest.approx(drafted * 1000, abs=rounding)
 
 
 def test_a_response_that_is_accepted_to_its_end_earns_what_it_earned() -> None:
