@@ -13,6 +13,7 @@ from rlsim.costs.profile import Profile, load_profile
 from rlsim.costs.roofline import roofline
 from rlsim.costs.steplaw import StepLaw
 from rlsim.scenario.schema import Scenario
+from rlsim.scenario.section import StepTimeSource
 from rlsim.workload.workload import Workload
 
 
@@ -43,7 +44,12 @@ def make_step_law(
             given.per_prefill_token_seconds,
             given.per_pair_seconds,
         )
-    return law.calibrated(given.scale, given.offset_seconds)
+    return law.calibrated(given.scale, host_seconds(given, architecture))
+
+
+def host_seconds(given: StepTimeSource, architecture: Architecture) -> float:
+    """What the framework adds to every engine step of this model."""
+    return given.offset_seconds + given.offset_seconds_per_layer * architecture.layers
 
 
 def _check_hardware(scenario: Scenario, profile: Profile, architecture: Architecture, device: Device) -> None:

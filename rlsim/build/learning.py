@@ -43,6 +43,7 @@ def make_learning(scenario: Scenario) -> LearningModel | None:
         signals=_signals(given),
         mismatch=None if mismatch is None else Mismatch(mismatch.engine_variance, mismatch.variance_per_step),
         rejections_per_update=given.rejections_per_update,
+        drafts_checked_by=given.drafts_checked_by,
         reference=_reference(scenario),
         distillation=None if given.distillation is None else Distillation(**given.distillation.model_dump()),
     )

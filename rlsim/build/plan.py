@@ -99,7 +99,7 @@ def plan(scenario: Scenario) -> Plan:
     pools = make_pools(sites, architecture, workload, faults)
     training = faults.catch(lambda: make_training(scenario, architecture, device))
     switching = faults.catch(lambda: make_switching(scenario, architecture))
-    sync = faults.catch(lambda: make_sync(scenario, architecture))
+    sync = faults.catch(lambda: make_sync(scenario, architecture, device))
     if faults.errors or not (pools and training and switching and sync and workload and policy):
         raise PlanError(faults.errors)
     return Plan(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rlsim.build.engine import make_limits, make_profile, make_step_law
+from rlsim.build.engine import host_seconds, make_limits, make_profile, make_step_law
 from rlsim.build.faults import Faults
 from rlsim.core.engine import EngineLimits
 from rlsim.core.errors import ParameterError
@@ -143,12 +143,12 @@ def _on_share(rollout: Rollout, law: StepLaw, architecture: Architecture, device
     if given.source == "coefficients":
         base, sequence, kv = given.base_seconds, given.per_sequence_seconds, given.per_kv_token_seconds
         part = share.given(base, sequence, kv, given.per_prefill_token_seconds, given.per_pair_seconds)
-        return part.calibrated(given.scale, given.offset_seconds)
+        return part.calibrated(given.scale, host_seconds(given, architecture))
     parallel = (rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel)
     part = roofline(architecture, share.device(device), *parallel)
     if given.source == "profile":
         return share.measured(law, roofline(architecture, device, *parallel), part)
-    return replace(part, provenance=share.provenance(law)).calibrated(given.scale, given.offset_seconds)
+    return replace(part, provenance=share.provenance(law)).calibrated(given.scale, host_seconds(given, architecture))
 
 
 def _limits(site: Site, device: Device, architecture: Architecture, workload: Workload) -> EngineLimits:

@@ -11,7 +11,7 @@ from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.costs.profile import Profile, load_profile
 from rlsim.costs.trainer_speeds import profile_speeds
 from rlsim.costs.training import TrainingCost
-from rlsim.costs.transfer import SwitchCost, SyncCost
+from rlsim.costs.transfer import SwitchCost, SyncCost, staged_bytes_per_second
 from rlsim.scenario.schema import Scenario
 
 TRAINER_STATE_BYTES_PER_PARAMETER = 16.0
@@ -51,6 +51,9 @@ def make_training(scenario: Scenario, architecture: Architecture, device: Device
         given.seconds_per_micro_batch,
         given.attention_mfu,
         given.logprob_seconds_per_micro_batch,
+        given.seconds_per_sample,
+        given.expert_utilisation,
+        given.pipeline_bubbles,
     )
     if profile is None:
         return cost
@@ -58,27 +61,39 @@ def make_training(scenario: Scenario, architecture: Architecture, device: Device
     return replace(cost, **asdict(speeds))
 
 
-def make_sync(scenario: Scenario, architecture: Architecture) -> SyncCost:
+def make_sync(scenario: Scenario, architecture: Architecture, device: Device) -> SyncCost:
     """The cost of a publication."""
     given = scenario.sync
-    payload = architecture.weight_bytes() * given.payload_share
-    default = SyncCost.over("nccl", payload, given.scope)
     if given.per_tensor_seconds and given.tensors is None:
         raise ParameterError("sync.tensors", None, "a whole number, at least 1, with per_tensor_seconds")
-    if given.link_bytes_per_second is None:
-        base = given.base_seconds or default.base_seconds
-        return replace(
-            default, base_seconds=base, tensors=given.tensors or 0, per_tensor_seconds=given.per_tensor_seconds
-        )
-    return SyncCost(
-        payload,
-        given.link_bytes_per_second,
-        given.base_seconds,
-        given.tensors or 0,
-        given.per_tensor_seconds,
-        given.scope,
-        "given in the scenario",
+    payload, rate = architecture.weight_bytes() * given.payload_share, _sync_rate(scenario, device)
+    default = SyncCost.over("nccl", payload, given.scope)
+    cost = default if rate is None else SyncCost(payload, rate, given.base_seconds, source="given in the scenario")
+    return replace(
+        cost,
+        base_seconds=given.base_seconds or cost.base_seconds,
+        tensors=given.tensors or 0,
+        per_tensor_seconds=given.per_tensor_seconds,
+        restore_seconds=_restore_seconds(scenario, payload, device),
+        scope=given.scope,
     )
+
+
+def _restore_seconds(scenario: Scenario, payload_bytes: float, device: Device) -> float:
+    """Each training GPU brings its share of offloaded weights back."""
+    if not scenario.trainer.weights_offload:
+        return 0.0
+    rate = scenario.sync.restore_bytes_per_second or device.host_link_bytes_per_second
+    return payload_bytes / scenario.trainer.gpus / rate
+
+
+def _sync_rate(scenario: Scenario, device: Device) -> float | None:
+    """Bytes a second of the whole model; None where the scenario says nothing of it."""
+    given = scenario.sync
+    if given.stage_bytes_per_second is None:
+        return given.link_bytes_per_second
+    stages, received = scenario.trainer.pipeline_parallel, device.inter_node_bytes_per_second
+    return staged_bytes_per_second(given.stage_bytes_per_second, stages, received)
 
 
 def make_switching(scenario: Scenario, architecture: Architecture) -> SwitchCost:

@@ -98,13 +98,21 @@ class TrainingCost:
     products. Attention kernels reach another share of the peak, which shows in how time grows with length."""
     logprob_seconds_per_micro_batch: float | None = None
     """The overhead of a micro-batch in forward-only passes; ``None``: as ``seconds_per_micro_batch``."""
+    seconds_per_sample: float = 0.0
+    """What the controller does with each sample of a step: rewards, advantages, metrics, its way to the ranks."""
+    expert_utilisation: float = 1.0
+    """Of the grouped matrix products of routed experts, over that of dense ones, in every pass."""
+    pipeline_bubbles: bool = False
+    """Stages idle while a pipeline fills and drains: as long as (stages - 1) further micro-batches in every pass.
+    Off: the utilisations count it in."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
             count(f"trainer.{name}", getattr(self, name))
-        for name in ("fixed_seconds_per_step", "seconds_per_update", "seconds_per_micro_batch"):
+        for name in _OVERHEADS:
             non_negative(f"trainer.{name}", getattr(self, name))
         fraction("trainer.mfu", self.mfu)
+        fraction("trainer.expert_utilisation", self.expert_utilisation)
         for name in ("logprob_mfu", "attention_mfu"):
             if getattr(self, name) is not None:
                 fraction(f"trainer.{name}", getattr(self, name))
@@ -127,23 +135,25 @@ class TrainingCost:
         """Data-parallel ranks."""
         return self.gpus // self.gpus_per_rank
 
-    def phases(self, samples: Samples, mini_batches: int | None = None) -> list[tuple[str, float]]:
+    def phases(self, samples: Samples, mini_batches: int | None = None, last: bool = True) -> list[tuple[str, float]]:
         """(phase, seconds) of one training batch, in the order in which they run.
 
-        ``mini_batches`` are the optimizer updates made on these samples, by default those of a step.
+        ``mini_batches`` are the optimizer updates made on these samples, by default those of a step. Without ``last``
+        they are a part of a step that others follow, with which its fixed overhead comes.
 
         Phases, where switched on: ``old_log_prob``, ``reference``, ``values``, ``update_critic``,
         ``update_actor`` and ``overhead``. Raises ``ParameterError`` for an empty batch or negative lengths.
         """
         loads = self._loads(_lengths(samples), mini_batches or self.mini_batches)
         forward, update = self._forward_seconds(loads), self._update_seconds(loads)
+        overhead = self.seconds_per_sample * len(samples) + (self.fixed_seconds_per_step if last else 0.0)
         timed = (
             (self.old_log_prob, "old_log_prob", forward),
             (self.reference, "reference", forward),
             (self.critic, "values", forward),
             (self.critic, "update_critic", update),
             (True, "update_actor", update),
-            (self.fixed_seconds_per_step > 0, "overhead", self.fixed_seconds_per_step),
+            (overhead > 0, "overhead", overhead),
         )
         return [(name, seconds) for wanted, name, seconds in timed if wanted]
 
@@ -165,6 +175,12 @@ class TrainingCost:
         if self.optimizer_offload:
             seconds += 2 * parameters * OPTIMIZER_STATE_BYTES / self.device.host_link_bytes_per_second
         return seconds + self.seconds_per_update
+
+    @property
+    def _token_work(self) -> float:
+        """Forward FLOPs of a token outside attention, those of routed experts as many more as they are slower."""
+        experts = 2.0 * self.architecture.active_expert_parameters()
+        return self.architecture.token_flops() + experts * (1.0 / self.expert_utilisation - 1.0)
 
     @property
     def _training_pass(self) -> _Pass:
@@ -189,10 +205,12 @@ class TrainingCost:
 
     def _slowest(self, loads: _Loads, kind: _Pass) -> float:
         """Sum over mini-batches of the seconds of the slowest rank."""
-        tokens = self.architecture.token_flops() * loads.tokens / kind.mfu
+        tokens = self._token_work * loads.tokens / kind.mfu
         pairs = self.architecture.pair_flops() * loads.pairs / kind.attention_mfu
         peak = self.gpus_per_rank * self.device.bf16_flops
         seconds = kind.flop_factor * (tokens + pairs) / peak + kind.seconds_per_micro_batch * loads.micro_batches
+        if self.pipeline_bubbles:
+            seconds *= 1.0 + (self.pipeline_parallel - 1) / np.maximum(loads.micro_batches, 1.0)
         return float(seconds.max(axis=1).sum())
 
     def _loads(self, lengths: NDArray[np.int64], mini_batches: int) -> _Loads:
@@ -214,6 +232,7 @@ class TrainingCost:
         return tokens, pairs, np.ceil(_by_rank(rank, np.ones(len(rank)), ranks) / in_one)
 
 
+_OVERHEADS = ("fixed_seconds_per_step", "seconds_per_sample", "seconds_per_update", "seconds_per_micro_batch")
 _COUNTS = (
     "gpus",
     "tensor_parallel",

@@ -47,7 +47,7 @@ TRANSPORTS = {
 
 @dataclass(frozen=True, slots=True)
 class SyncCost:
-    """Seconds to publish weights: ``base + bytes / rate + tensors * per tensor``.
+    """Seconds to publish weights: ``base + restore + bytes / rate + tensors * per tensor``.
 
     The wait until the engines are quiet is not in it: that is the policy's. Raises ``ParameterError`` for
     NaN, negative or zero values where they mean nothing.
@@ -59,6 +59,8 @@ class SyncCost:
     tensors: int = 0
     per_tensor_seconds: float = 0.0
     """Control-plane latency of one tensor's update call."""
+    restore_seconds: float = 0.0
+    """An offloaded trainer brings its weights back from host memory first."""
     scope: Scope = "global"
     """``global``: one publication reaches every replica; ``per_replica``: each pulls its own."""
     source: str = TRANSPORTS["nccl"].source
@@ -69,6 +71,7 @@ class SyncCost:
         non_negative("sync.base_seconds", self.base_seconds)
         count("sync.tensors", self.tensors, least=0)
         non_negative("sync.per_tensor_seconds", self.per_tensor_seconds)
+        non_negative("sync.restore_seconds", self.restore_seconds)
         if self.scope not in ("global", "per_replica"):
             raise unknown("sync.scope", self.scope, ("global", "per_replica"))
 
@@ -83,7 +86,17 @@ class SyncCost:
     def seconds(self) -> float:
         """One publication (``global``) or one replica's pull (``per_replica``)."""
         wire = self.model_bytes / self.bytes_per_second
-        return self.base_seconds + wire + self.tensors * self.per_tensor_seconds
+        return self.base_seconds + self.restore_seconds + wire + self.tensors * self.per_tensor_seconds
+
+
+def staged_bytes_per_second(stage_rate: float, stages: int, receiver_rate: float) -> float:
+    """Of the whole model, where the first rank of every pipeline stage sends its part at once.
+
+    Every receiving GPU takes in all of it, so that more stages help up to its share of the network. Raises
+    ``ParameterError`` for rates or counts that mean nothing.
+    """
+    sent = positive("sync.stage_bytes_per_second", stage_rate) * count("trainer.pipeline_parallel", stages)
+    return min(sent, positive("inter_node_bytes_per_second", receiver_rate))
 
 
 SLEEP_BYTES_PER_SECOND = 16.06e9 / 10.57

@@ -146,6 +146,11 @@ class Course:
         of_failure, of_success = (worth / np.maximum(weights, _LEAST_VARIANCE)).tolist()
         self._full = FullLength(of_failure, of_success)
 
+    @property
+    def engine_checks_drafts(self) -> bool:
+        """Whether a draft costs the engine a prefill before it is known what of it is accepted."""
+        return self._model.drafts_checked_by == "engine"
+
     def accepted_share(self, prompt: int, attempt: int, member: int, old_version: int, version: int) -> float:
         """Share of a trajectory of ``old_version`` that weights of ``version`` accept as a prefix, in (0, 1].
 

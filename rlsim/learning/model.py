@@ -172,6 +172,8 @@ class LearningModel:
     """None: the effective sample size is 1."""
     rejections_per_update: float = 0.03
     """Rejections of an old trajectory that is verified again, over its length, for each update since; estimate."""
+    drafts_checked_by: Literal["engine", "trainer"] = "engine"
+    """Who verifies it: a prefill of the engine, or before its work a pass of the trainer, which is not timed."""
     reference: Reference = Reference()
     distillation: Distillation | None = None
     """What batches are worth where a teacher scores their tokens; None: they teach by their rewards."""

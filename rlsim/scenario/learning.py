@@ -134,6 +134,10 @@ class Learning(Section):
     rejections_per_update: Seconds = Field(
         default=0.03, description="Rejections along an old trajectory verified again, for each update since"
     )
+    drafts_checked_by: Literal["engine", "trainer"] = Field(
+        default="engine",
+        description="Who verifies it: a prefill of the engine, or a pass of the trainer before, which is not timed",
+    )
 
     def contradictions(self) -> Iterator[ParameterError]:
         """A ceiling below the start."""

@@ -22,6 +22,7 @@ from rlsim.scenario.pools import Pool, pool_errors
 from rlsim.scenario.published import Entry, Published
 from rlsim.scenario.search import Search
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
+from rlsim.scenario.sync import Sync
 from rlsim.scenario.trainer import Trainer
 
 __all__ = ["Published", "Scenario", "Section"]
@@ -143,29 +144,6 @@ class Rollout(Section):
             yield ParameterError("max_model_len", longest, f"{bound} (max_num_batched_tokens must hold a whole prompt)")
         if self.kv_blocks is not None and longest is not None and self.kv_blocks * self.block_size < longest:
             yield ParameterError("kv_blocks", self.kv_blocks, f"enough for max_model_len ({longest} tokens)")
-
-
-class Acceptance(Section):
-    """How often replicas accept new weights, for policies that let them judge."""
-
-    probability: float = Field(ge=0, le=1, description="That a candidate passes")
-    test_seconds: Seconds = Field(default=0.0, description="Time of a test on the replicas")
-
-
-class Sync(Section):
-    """What it costs to publish weights to the replicas; when it happens is the policy's."""
-
-    link_bytes_per_second: Positive | None = Field(
-        default=None, description="Of the slowest link; None: from the device"
-    )
-    base_seconds: Seconds = Field(default=0.0, description="Fixed time of a publication")
-    payload_share: Fraction = Field(
-        default=1.0, description="Share of the weights' bytes that moves: an adapter, a delta"
-    )
-    tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
-    per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
-    scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
-    acceptance: Acceptance | None = Field(default=None, description="None: new weights are not judged")
 
 
 class Switching(Section):

@@ -41,6 +41,9 @@ class StepTimeSource(Section):
     profile: Name | None = Field(default=None, description="Profile by name or path; needs source: profile")
     scale: Positive = Field(default=1.0, description="Factor on every step time")
     offset_seconds: Seconds = Field(default=0.0, description="Framework overhead added to every step")
+    offset_seconds_per_layer: Seconds = Field(
+        default=0.0, description="The same a layer of the model: what the host launches layer by layer"
+    )
     base_seconds: Seconds = Field(default=0.0, description="Coefficient: an empty step")
     per_sequence_seconds: Seconds = Field(default=0.0, description="Coefficient: a sequence that decodes")
     per_kv_token_seconds: Seconds = Field(default=0.0, description="Coefficient: a KV token read")

@@ -43,13 +43,21 @@ class Trainer(Section):
     old_log_prob: bool = Field(default=True, description="Recompute the log-probabilities of the behaviour model")
     reference: bool = Field(default=False, description="Run a reference model")
     critic: bool = Field(default=False, description="Train a critic")
+    expert_utilisation: Fraction = Field(
+        default=1.0, description="Utilisation of the experts' grouped products, over that of dense ones"
+    )
+    pipeline_bubbles: bool = Field(
+        default=False, description="Idle stages while a pipeline fills and drains come on top; else they are in mfu"
+    )
     fixed_seconds_per_step: Seconds = Field(default=0.0, description="Overhead of a step")
+    seconds_per_sample: Seconds = Field(default=0.0, description="Overhead of a sample of a step: rewards, controller")
     seconds_per_update: Seconds = Field(default=0.0, description="Overhead of an optimizer update")
     seconds_per_micro_batch: Seconds = Field(default=0.0, description="Overhead of a micro-batch")
     logprob_seconds_per_micro_batch: Seconds | None = Field(
         default=None, description="The same in log-probability passes; None: as seconds_per_micro_batch"
     )
     optimizer_offload: bool = Field(default=False, description="Keep the optimizer state in host memory")
+    weights_offload: bool = Field(default=False, description="Keep the weights there, too, while they are not needed")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """A split that does not divide the GPUs; speeds from nowhere, or from a profile and from the file."""

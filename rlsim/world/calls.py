@@ -29,6 +29,7 @@ class Calls:
         self._own_updates = 0
         """Optimizer updates that the parts of the step under way made on their own."""
         self._groups: dict[tuple[int, int], int] = {}
+        self._engine_checks = world.lesson is None or world.lesson.course.engine_checks_drafts
         self._cap_tokens = world.workload.response_length.cap_tokens
         self._kv_age = 0
         self.updates = Updates()
@@ -82,14 +83,19 @@ class Calls:
         return request
 
     def _check(self, command: Submit, trajectory: Trajectory, now: Ticks) -> Request:
-        """A prefill over prompt and draft; the token that ends it belongs to nobody."""
+        """A prefill over prompt and draft, or over the prompt alone where the trainer has checked the draft before.
+
+        The token that ends it belongs to nobody.
+        """
         old = self.trajectories[command.draft]
         room = self._world.max_model_len - 1 - command.context_tokens
         draft = trajectory.draft = Draft(old, min(old.turn_lengths[0] if old.turn_lengths else 0, room))
         tokens = self._world.workload.prompt_tokens(trajectory.prompt)
-        context = command.context_tokens + draft.tokens
+        seen = draft.tokens if self._engine_checks else 0
+        context = command.context_tokens + seen
         request = Request(command.sample, trajectory.prompt, tokens, context, 1, command.priority, now, max_tokens=1)
-        request.content = ("draft", command.sample)
+        if self._engine_checks:
+            request.content = ("draft", command.sample)
         return request
 
     def _most(self, command: Submit) -> int:
@@ -147,7 +153,8 @@ class Calls:
         assert draft is not None
         trajectory.draft, self.check_tokens = None, self.check_tokens + 1
         share = 1.0 if lesson is None else lesson.course.accepted_share(*trajectory.place, draft.of.version, version)
-        kept = draft.accept(trajectory, share, version, request.content, request.prompt_tokens)
+        made = (request.content, request.prompt_tokens) if self._engine_checks else None
+        kept = draft.accept(trajectory, share, version, made)
         reused = ((version, kept),) if kept else ()
         self._made_by(trajectory, reused)
         reason: Literal["stop", "tool", "checked"] = "checked"

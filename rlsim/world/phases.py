@@ -19,21 +19,13 @@ class Phases:
 
     def of(self, command: Train, samples: Sequence[tuple[int, int]]) -> Timed:
         """(phase, seconds) in order, for (context tokens, response tokens) of the samples."""
-        phases = self._cost.phases(samples, command.updates)
-        if command.updates is not None:
-            return phases if command.last else _without_overhead(phases)
-        if command.last and not self._streaming:
+        phases = self._cost.phases(samples, command.updates, command.last)
+        if command.updates is not None or (command.last and not self._streaming):
             return phases
         self._streaming = not command.last
         return self._part(phases, command.last, samples)
 
     def _part(self, phases: Timed, last: bool, samples: Sequence[tuple[int, int]]) -> Timed:
-        """The phases of some samples of a step; the optimizer step and the overhead come with the last."""
+        """The phases of some samples of a step; the optimizer step comes with the last."""
         update = self._cost.micro_batch_seconds(samples) + (self._cost.optimizer_seconds() if last else 0.0)
-        timed = [(name, update if name.startswith("update_") else seconds) for name, seconds in phases]
-        return timed if last else _without_overhead(timed)
-
-
-def _without_overhead(phases: Timed) -> Timed:
-    """The fixed overhead of a step comes with its last part."""
-    return [phase for phase in phases if phase[0] != "overhead"]
+        return [(name, update if name.startswith("update_") else seconds) for name, seconds in phases]

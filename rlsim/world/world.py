@@ -18,8 +18,13 @@ from rlsim.workload.workload import Workload
 class Training(Protocol):
     """The trainer's cost model."""
 
-    def phases(self, samples: Sequence[tuple[int, int]], mini_batches: int | None = None) -> list[tuple[str, float]]:
-        """(phase, seconds) of training on (context tokens, response tokens) of some samples, in so many updates."""
+    def phases(
+        self, samples: Sequence[tuple[int, int]], mini_batches: int | None = None, last: bool = True
+    ) -> list[tuple[str, float]]:
+        """(phase, seconds) of training on (context tokens, response tokens) of some samples, in so many updates.
+
+        What a step costs once comes with its ``last`` part.
+        """
         ...
 
     def micro_batch_seconds(self, samples: Sequence[tuple[int, int]]) -> float:

@@ -6,21 +6,24 @@ import pickle
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rlsim.build import PlanError, plan, replication_seed
 from rlsim.costs.transfer import SyncCost
 from rlsim.scenario.schema import Scenario
 
 
-def scenario(sync: dict[str, Any] | None = None) -> Scenario:
+def scenario(
+    sync: dict[str, Any] | None = None, trainer: dict[str, Any] | None = None, step: dict[str, Any] | None = None
+) -> Scenario:
     """A small one."""
     return Scenario.model_validate(
         {
             "name": "plan",
             "model": "Qwen2.5-0.5B",
             "cluster": {"device": "H100-SXM", "gpus": 2},
-            "rollout": {"gpus": 1, "step_time": {"source": "coefficients", "base_seconds": 0.01}},
-            "trainer": {"gpus": 1, "mfu": 0.4},
+            "rollout": {"gpus": 1, "step_time": {"source": "coefficients", "base_seconds": 0.01, **(step or {})}},
+            "trainer": {"gpus": 1, "mfu": 0.4, **(trainer or {})},
             "sync": sync or {},
             "workload": {"prompts_per_step": 2, "group_size": 2, "prompt_tokens": 10, "response_tokens": 20},
             "policy": {"preset": "sync-disaggregated"},
@@ -43,6 +46,24 @@ def test_what_a_scenario_says_of_the_sync_counts_without_a_link_rate(
 ) -> None:
     default = plan(scenario()).sync.seconds()
     assert plan(scenario(given)).sync.seconds() == pytest.approx(default + extra_seconds)
+
+
+def test_offloaded_weights_come_back_over_the_host_link_before_they_are_sent() -> None:
+    made, plain = plan(scenario(trainer={"weights_offload": True})), plan(scenario())
+    assert made.sync.seconds() - plain.sync.seconds() == pytest.approx(made.architecture.weight_bytes() / 64e9)
+
+
+def test_stages_of_the_trainer_send_at_once_and_not_beside_a_rate_of_the_whole() -> None:
+    made = plan(scenario({"stage_bytes_per_second": 1e9, "base_seconds": 0.5}))
+    assert made.sync.seconds() == pytest.approx(made.architecture.weight_bytes() / 1e9 + 0.5)
+    with pytest.raises(ValidationError, match="stage_bytes_per_second"):
+        scenario({"stage_bytes_per_second": 1e9, "link_bytes_per_second": 1e9})
+
+
+def test_the_host_time_of_a_step_may_grow_with_the_layers() -> None:
+    plain, hosted = plan(scenario()), plan(scenario(step={"offset_seconds_per_layer": 1e-4}))
+    added = hosted.pools[0].law.decode_seconds(1, 0.0) - plain.pools[0].law.decode_seconds(1, 0.0)
+    assert added == pytest.approx(1e-4 * hosted.architecture.layers)
 
 
 def test_a_given_link_takes_the_bytes_of_the_model_and_the_given_overheads() -> None:

@@ -133,7 +133,15 @@ def test_a_micro_batch_of_log_probabilities_may_have_an_overhead_of_its_own() ->
     assert before["update_actor"] == after["update_actor"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("attention_mfu", 0.0), ("logprob_seconds_per_micro_batch", -1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("attention_mfu", 0.0),
+        ("logprob_seconds_per_micro_batch", -1.0),
+        ("expert_utilisation", 0.0),
+        ("seconds_per_sample", -1.0),
+    ],
+)
 def test_measured_shares_and_overheads_are_checked(name: str, value: float) -> None:
     with pytest.raises(ParameterError, match=rf"^trainer\.{name}: "):
         replace(ONE_GPU, **{name: value})
@@ -145,6 +153,34 @@ def test_each_update_and_each_micro_batch_pays_its_overhead() -> None:
     costly = replace(plain, seconds_per_update=0.5, seconds_per_micro_batch=0.01)
     extra = costly.step_seconds(batch) - plain.step_seconds(batch)
     assert extra == pytest.approx(2 * 4 * 0.5 + 2 * 8 * 0.01)
+
+
+def test_each_sample_pays_its_overhead_and_a_step_its_own_once() -> None:
+    plain = replace(EIGHT, old_log_prob=False)
+    costly = replace(plain, seconds_per_sample=0.01, fixed_seconds_per_step=2.0)
+    batch = [(0, 1000)] * 64
+    assert costly.step_seconds(batch) - plain.step_seconds(batch) == pytest.approx(2.0 + 64 * 0.01)
+    parts = [dict(costly.phases(batch[:32], last=last))["overhead"] for last in (False, True)]
+    assert parts == pytest.approx([32 * 0.01, 2.0 + 32 * 0.01])
+
+
+def test_grouped_products_of_experts_may_be_slower_than_dense_ones() -> None:
+    shape = model("Qwen3-30B-A3B")
+    even = replace(ONE_GPU, architecture=shape)
+    third = replace(even, expert_utilisation=1 / 3)
+    batch = [(0, 1000)]
+    experts = 3 * 2 * shape.active_expert_parameters() * 1000 / (0.4 * H100.bf16_flops)
+    assert compute(third, batch) - compute(even, batch) == pytest.approx(2 * experts)
+    assert compute(replace(ONE_GPU, expert_utilisation=1 / 3), batch) == compute(ONE_GPU, batch)
+
+
+def test_a_pipeline_idles_for_as_many_micro_batches_as_it_has_stages_less_one() -> None:
+    plain = replace(EIGHT, pipeline_parallel=4, micro_batch_tokens=1000, old_log_prob=False)
+    idle = replace(plain, pipeline_bubbles=True)
+    batch = [(0, 1000)] * 32  # 16 micro-batches on each of two ranks
+    assert compute(idle, batch) == pytest.approx(compute(plain, batch) * (1 + 3 / 16))
+    alone = replace(EIGHT, old_log_prob=False)
+    assert compute(replace(alone, pipeline_bubbles=True), batch) == compute(alone, batch)
 
 
 def test_a_long_sample_costs_more_than_its_tokens() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlsim.core.errors import ParameterError
-from rlsim.costs.catalogue import model
-from rlsim.costs.transfer import TRANSPORTS, SwitchCost, SyncCost
+from rlsim.costs.catalogue import device, model
+from rlsim.costs.transfer import TRANSPORTS, SwitchCost, SyncCost, staged_bytes_per_second
 
 PUBLISHED_SECONDS = [
     ("checkpoint-engine", 235.1e9 * 2, 6.22, 0.25),
@@ -30,6 +30,24 @@ def test_a_sync_is_near_the_published_time(transport: str, size: float, seconds:
 def test_a_sync_is_base_and_wire_and_control_plane() -> None:
     cost = SyncCost(60e9, 20e9, base_seconds=0.5, tensors=200, per_tensor_seconds=0.01)
     assert cost.seconds() == pytest.approx(0.5 + 3.0 + 2.0)
+
+
+def test_weights_that_an_offloaded_trainer_brings_back_first_take_their_time() -> None:
+    assert SyncCost(60e9, 20e9, restore_seconds=1.5).seconds() == pytest.approx(3.1 + 1.5)
+
+
+def test_pipeline_stages_send_at_once_until_a_receiver_takes_in_no_more() -> None:
+    assert [staged_bytes_per_second(20e9, stages, 50e9) for stages in (1, 2, 4)] == [20e9, 40e9, 50e9]
+    for faulty in ((0.0, 1, 50e9), (20e9, 0, 50e9), (20e9, 1, float("inf"))):
+        with pytest.raises(ParameterError):
+            staged_bytes_per_second(*faulty)
+
+
+def test_the_published_weights_of_four_stages_arrive_within_a_seventh() -> None:
+    """miles, NCCL: 2.67 s for 30B-A3B from one stage; 10.75 s for 235B-A22B from four."""
+    small, large = (model(name).weight_bytes() for name in ("Qwen3-30B-A3B", "Qwen3-235B-A22B"))
+    rate = staged_bytes_per_second(small / 2.57, 4, device("H100-SXM").inter_node_bytes_per_second)
+    assert SyncCost(large, rate, base_seconds=0.1).seconds() == pytest.approx(10.75, rel=1 / 7)
 
 
 def test_every_transport_has_a_source_and_a_range() -> None:

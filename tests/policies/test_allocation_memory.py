@@ -133,6 +133,21 @@ def test_a_draft_is_checked_by_a_prefill_and_its_rest_hits_what_the_check_comput
             assert (later[event.sample].made_tokens, later[event.sample].replica) == (tokens, event.replica)
 
 
+@pytest.mark.parametrize("hazard", [0.0, 0.7])
+def test_a_draft_that_the_trainer_checks_costs_the_engine_no_prefill_of_its_own(hazard: float) -> None:
+    steady = {"response_tokens": {"law": "constant", "tokens": 1000}, "prompts_per_step": 24, "dataset_prompts": 24}
+    changes = {f"workload__{key}": value for key, value in steady.items()} | {"rollout__kv_blocks": 100_000}
+    world = {"population": {}, "lengths": {"failure_ratio": 1.0, "difficulty_ratio": 1.0}}
+    engine, trainer = (
+        run({"use": "spec-rl"}, **changes, learning={**world, "rejections_per_update": hazard, "drafts_checked_by": by})
+        for by in ("engine", "trainer")
+    )
+    assert trainer.generated_tokens == engine.generated_tokens
+    drafted = 7 * 24 * 4
+    rounding = drafted if hazard else 0  # a response that goes on behind a draft may be a token shorter than the law's
+    assert engine.prefill_tokens - trainer.prefill_tokens == pytest.approx(drafted * 1000, abs=rounding)
+
+
 def test_a_response_that_is_accepted_to_its_end_earns_what_it_earned() -> None:
     made = plan(scenario(policy({"use": "spec-rl"}), **{**LEARNT, "learning": {"rejections_per_update": 0.0}}))
     log = simulate(made).log
