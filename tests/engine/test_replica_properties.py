@@ -242,7 +242,7 @@ def test_resumed_before_the_pause_took_hold_the_step_under_way_runs_on() -> None
         fleet.resume()
 
     clock.at(5 * DENSE, CONTROLLER, hesitate)
-    clock.env.run()
+    clock.run()
     prefill = DENSE + 10
     assert listener.ends == [0]
     assert log.windows[-1].end == boundaries(prefill)[-1]

@@ -67,7 +67,8 @@ def make(order: Order) -> Made:
     """Make one run in this process; one that cannot come to its end says why."""
     from rlsim.results.metrics import metrics_of
     from rlsim.results.tables import digest
-    from rlsim.sim.run import collector_paused, simulate
+    from rlsim.sim.collector import collector_paused
+    from rlsim.sim.run import simulate
 
     started, found, fault = time.process_time(), {}, ""
     try:
@@ -94,7 +95,7 @@ def _progress(read: Digest) -> dict[str, str]:
 
 
 def _make_apart(order: Order) -> Made:
-    """The same in a worker, which lets go of the run at once: looking for garbage is cheap where all else is frozen."""
+    """The same in a worker, which lets go of the run, and only then looks: that is cheap where all else is frozen."""
     made = make(order)
     gc.collect()
     return made
@@ -110,6 +111,7 @@ def _begin_worker() -> None:
     end_with_parent()
     gc.collect()
     gc.freeze()
+    gc.disable()
 
 
 def _plan(order: Order) -> Plan:
