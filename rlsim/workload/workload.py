@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.luck import GroupDraws, Independent
 from rlsim.core.mismatch import Mismatch
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
+from rlsim.core.travel import as_made
 from rlsim.workload.classes import ClassLaws, ClassOf
 from rlsim.workload.copula import Copula
 from rlsim.workload.latency import LatencyLaw
@@ -78,8 +79,10 @@ class _Luck:
         self.prompt_uniforms = IndexedUniforms(seed, "prompt length")
         self.prompt_tokens: dict[int, int] = {}
         self.epochs: dict[int, npt.NDArray[np.int64]] = {}
-        self.foreseen = 0
-        """Draws of the loader up to which lengths have been looked up."""
+        self.first_foreseen = self.foreseen = 0
+        """Draws of the loader from and before which prompts and their lengths have been looked up together."""
+        self.next_prompts: list[int] = []
+        """Prompts of these draws."""
         self.tools = None if turns is None else _Tools(seed, size, copula, turns)
         self.rewards: GroupDraws | None = None
         if workload.reward_latency is not None:
@@ -122,9 +125,9 @@ class Workload:
         within("intra_group_correlation", self.intra_group_correlation, 0.0, 1.0, open_above=True)
         object.__setattr__(self, "_luck", _Luck(self))
 
-    def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Travels without what it remembers."""
-        return Workload, tuple(getattr(self, f.name) for f in fields(self) if f.init)
+        return as_made(self)
 
     @property
     def prompt_laws(self) -> tuple[LengthLaw, ...]:
@@ -141,8 +144,11 @@ class Workload:
 
         Each epoch visits every prompt once, in an order of its own.
         """
+        luck = self._luck
         epoch, place = divmod(draw, self.dataset_prompts)
-        order = self._luck.epochs.get(epoch)
+        if luck.first_foreseen <= draw < luck.foreseen:
+            return luck.next_prompts[draw - luck.first_foreseen], epoch * ATTEMPTS_PER_EPOCH
+        order = luck.epochs.get(epoch)
         if order is None:
             order = self._shuffle(epoch)
         return int(order[place]), epoch * ATTEMPTS_PER_EPOCH
@@ -172,7 +178,8 @@ class Workload:
         for kind, alike in by_class.items():
             self._measure(kind, alike)
             self._luck.responses[kind].foresee(alike, attempt)
-        self._luck.foreseen = draw + len(prompts)
+        self._luck.next_prompts = prompts
+        self._luck.first_foreseen, self._luck.foreseen = draw, draw + len(prompts)
 
     def prompt_tokens(self, prompt: int) -> int:
         """Length of the prompt, the same at every attempt."""

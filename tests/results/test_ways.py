@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from rlsim.core.commands import Submit
 from rlsim.results.ways import in_order
 from rlsim.sim.recorded import CallKeys

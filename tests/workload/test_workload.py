@@ -76,6 +76,7 @@ def test_nothing_depends_on_the_order_of_the_questions(monkeypatch: pytest.Monke
     assert len(set(asked.values())) > len(asked) * 0.9
 
 
+@pytest.mark.interpreted
 def test_a_group_costs_one_read_of_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, ...]] = []
     at = PlacedStream.at
