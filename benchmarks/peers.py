@@ -44,7 +44,7 @@ class Bench:
 
     def directory(self, tool: Tool, case: Case) -> Path:
         """Where a tool works on a case."""
-        found = self.folder / "runs" / f"{tool.name.split()[0].lower()}-{case.name}"
+        found = self.folder / "runs" / f"{tool.key}-{case.name}"
         found.mkdir(parents=True, exist_ok=True)
         return found
 
@@ -135,7 +135,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120, help="seconds that one run of a tool may take")
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these workloads")
-    parser.add_argument("--tool", action="append", choices=[tool.name.split()[0] for tool in TOOLS], help="only these")
+    parser.add_argument("--tool", action="append", choices=[tool.key for tool in TOOLS], help="only these")
     parser.add_argument("--install", action="store_true", help="only make the environments")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     return parser.parse_args()
@@ -144,7 +144,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     options = _options()
     cases = [case for case in CASES if options.case is None or case.name in options.case]
-    tools = [tool for tool in TOOLS if options.tool is None or tool.name.split()[0] in options.tool]
+    tools = [tool for tool in TOOLS if options.tool is None or tool.key in options.tool]
     with tempfile.TemporaryDirectory(prefix="rlsim-peers-") as temporary:
         bench = Bench((options.keep or Path(temporary)).resolve(), options.limit)
         bench.folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ from rlsim.core.engine import Request
 from rlsim.core.log import RunLog
 from rlsim.core.replica import Replica
 from rlsim.core.ticks import Ticks
-from rlsim.sim.run import collector_paused, simulate
+from rlsim.sim.collector import collector_paused
+from rlsim.sim.run import simulate
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import make_controller, make_world
 

@@ -14,6 +14,7 @@ BEGIN, END = "<!-- made by benchmarks/peers.py: begin -->", "<!-- made by benchm
 COMPILED = "AISimulate"
 """The peer with a compiled engine; Vidur's loop is Python."""
 OURS = "rlsim"
+"""As it is; other builds have names that begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ def _line(cells: Sequence[str]) -> str:
 class Ratio:
     """How many times the peer's tokens a second rlsim makes: engine alone, beyond the imports, the whole process."""
 
+    tool: str
     case: Case
     engine: float
     run: float
@@ -168,12 +170,13 @@ def ratios(rows: Sequence[Row]) -> list[Ratio]:
     """One a case that both ran."""
     ran = {(row.tool, row.case.name): row for row in rows if row.runs}
     peers = {case: row for (tool, case), row in ran.items() if tool.startswith(COMPILED)}
-    pairs = [(row, peers[case]) for (tool, case), row in ran.items() if tool == OURS and case in peers]
+    pairs = [(row, peers[case]) for (tool, case), row in ran.items() if tool.startswith(OURS) and case in peers]
     return [_ratio(own, peer) for own, peer in pairs]
 
 
 def _ratio(own: Row, peer: Row) -> Ratio:
     return Ratio(
+        own.tool,
         own.case,
         peer.engine_seconds / own.engine_seconds,
         peer.run_seconds / own.run_seconds,
@@ -183,14 +186,14 @@ def _ratio(own: Row, peer: Row) -> Ratio:
 
 def ratio_table(found: Iterable[Ratio]) -> str:
     """The ratios with their bars, each met or missed."""
-    headings = ("workload", "aim", "engine alone", "beyond the imports", "whole process")
+    headings = ("workload", "build", "aim", "engine alone", "beyond the imports", "whole process")
     return "\n".join(markdown(headings, map(_ratio_cells, found)))
 
 
 def _ratio_cells(ratio: Ratio) -> list[str]:
     bar = ratio.case.bar
     told = [_verdict(value, bar) for value in (ratio.engine, ratio.run, ratio.process)]
-    return [ratio.case.title, "none" if bar is None else f"{bar:.0f}x", *told]
+    return [ratio.case.title, ratio.tool, "none" if bar is None else f"{bar:.0f}x", *told]
 
 
 def _verdict(value: float, bar: float | None) -> str:

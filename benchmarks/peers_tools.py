@@ -11,13 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from peers_cases import BLOCK_TOKENS, BUDGET_TOKENS, KV_BLOCKS, SEATS, Case
 
 HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parent
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "WANDB_MODE": "disabled", "NO_COLOR": "1"}
 PASSED = ("PATH", "LANG", "LC_", "LD_LIBRARY_PATH", "TMPDIR", "OPENBLAS_", "OMP_")
 """What of the user's environment a tool is given, and a home of its own: nobody's keys."""
@@ -49,7 +50,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """``requirement`` is None for rlsim itself, which runs on the interpreter that runs the benchmark."""
+    """``requirement`` is None for rlsim as it is, which runs on the interpreter that runs the benchmark."""
 
     name: str
     requirement: str | None
@@ -61,6 +62,18 @@ class Tool:
     command: Callable[[Case, Path, Path], Arguments]
     """Arguments behind the interpreter, for a case, its trace file and a directory to write to."""
     read: Callable[[Path], Told]
+    installs_with: Mapping[str, str] = field(default_factory=dict)
+    """Variables that its installation is told beside the user's own."""
+
+    @property
+    def key(self) -> str:
+        """Its name in folders and on the command line."""
+        return self.name.replace(", ", "-").split()[0].lower()
+
+    @property
+    def is_checkout(self) -> bool:
+        """Whether it is this source, which may have changed since it was last installed."""
+        return self.requirement == str(CHECKOUT)
 
 
 # -- rlsim ------------------------------------------------------------------------------------------------
@@ -133,6 +146,16 @@ TOOLS = (
         _rlsim_read,
     ),
     Tool(
+        "rlsim, compiled",
+        str(CHECKOUT),
+        (f"python{sys.version_info.major}.{sys.version_info.minor}",),
+        "import peers_cases, rlsim.sim.run, rlsim.results.store, scipy.special, pyarrow.parquet",
+        "every decision and window, tables",
+        _rlsim_command,
+        _rlsim_read,
+        {"HATCH_BUILD_HOOK_ENABLE_MYPYC": "1"},
+    ),
+    Tool(
         "AISimulate 0.13 dev",
         "aisimulate==0.13.0.dev202610270000000085",
         ("python3.11", "python3.12", "python3.13"),
@@ -160,14 +183,21 @@ def environment(tool: Tool, folder: Path) -> Path:
     """The interpreter of the tool's environment, made and filled if it is not there; ToolError with pip's reason."""
     if tool.requirement is None:
         return Path(sys.executable)
-    home = folder / tool.requirement.replace("==", "-")
+    home = folder / (tool.key if tool.is_checkout else tool.requirement.replace("==", "-"))
     python, complete = home / "bin" / "python", home / "complete"
     if not complete.exists():
         shutil.rmtree(home, ignore_errors=True)
         _checked([_interpreter(tool), "-m", "venv", str(home)], 120)
-        _checked([str(python), "-m", "pip", "install", "-q", "--no-input", tool.requirement], 1800)
+        _install(python, tool)
         complete.touch()
+    elif tool.is_checkout:
+        _install(python, tool, "--no-deps", "--force-reinstall")
     return python
+
+
+def _install(python: Path, tool: Tool, *options: str) -> None:
+    command = [str(python), "-m", "pip", "install", "-q", "--no-input", *options, str(tool.requirement)]
+    _checked(command, 1800, os.environ | tool.installs_with)
 
 
 def _interpreter(tool: Tool) -> str:
@@ -180,9 +210,9 @@ def _interpreter(tool: Tool) -> str:
     raise ToolError(f"needs one of {', '.join(tool.pythons)}")
 
 
-def _checked(arguments: Sequence[str], seconds: float) -> None:
+def _checked(arguments: Sequence[str], seconds: float, environ: Mapping[str, str] | None = None) -> None:
     try:
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds, check=False, env=environ)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(str(error)) from error
     if done.returncode:

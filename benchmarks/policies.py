@@ -21,7 +21,7 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.presets import load_preset, preset_names
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import collector_paused
+from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import make_controller, make_world
 

@@ -17,7 +17,7 @@ import time
 from rlsim.build import Plan, plan
 from rlsim.core.log import RunLog
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import collector_paused
+from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import make_controller, make_world
 

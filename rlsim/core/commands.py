@@ -1,9 +1,11 @@
-"""What a controller asks of the world. Every command owes exactly one reply, but for timers."""
+"""What a controller asks of the world. Every command owes exactly one reply, but for timers.
+
+Commands, and the events that answer them, are tuples with names: a run makes two a call and keeps them all.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rlsim.core.ticks import Ticks
 
@@ -13,8 +15,7 @@ UpdateMode = Literal["drain", "abort", "keep", "rebuild", "pull"]
 nothing, since every replica takes the newest weights by itself when it is empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NamedTuple):
     """What is to be noticed of a call while it runs."""
 
     signal: str
@@ -23,8 +24,7 @@ class Watch:
     """Response tokens of the turn at which its value is told, ascending, from 2 on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(NamedTuple):
     """Where a sample begins that does not begin at its prompt."""
 
     parent: int
@@ -36,8 +36,7 @@ class Fork:
     """Response tokens of all turns that it takes over: nobody makes them again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(NamedTuple):
     """Start one generate call; owed: ``Finished``, unless an ``Abort`` takes it."""
 
     sample: int
@@ -65,15 +64,13 @@ class Submit:
     check, a prefill over prompt and draft, and ``Finished`` tells what was accepted. -1: an ordinary call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(NamedTuple):
     """End generate calls, keeping their tokens; owed: one ``Aborted`` for all of them."""
 
     samples: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallTool:
+class CallTool(NamedTuple):
     """Run the tool that ended a turn; owed: ``ToolReturned``."""
 
     sample: int
@@ -83,8 +80,7 @@ class CallTool:
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """Compute the reward of a finished sample; owed: ``Scored``."""
 
     sample: int
@@ -93,8 +89,7 @@ class Score:
     member: int
 
 
-@dataclass(frozen=True, slots=True)
-class Train:
+class Train(NamedTuple):
     """Train on finished samples; owed: ``Trained``."""
 
     step: int
@@ -109,8 +104,7 @@ class Train:
     """Samples kept before that will not be asked for any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(NamedTuple):
     """Publish the trainer's weights to all replicas as ``version``; owed: ``Synced``.
 
     In mode ``pull`` the reply comes when the weights are there to be taken, not when they are.
@@ -124,8 +118,7 @@ class Sync:
     """Whether the replicas judge the weights and go on with the old ones when they refuse them."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetRole:
+class SetRole(NamedTuple):
     """Switch the GPUs that rollout and training share, or those of the lent replicas; owed: ``RoleSet``."""
 
     role: Literal["rollout", "train"]
@@ -133,8 +126,7 @@ class SetRole:
     """Only the replicas on the trainer's GPUs that it lends; no call is under way there."""
 
 
-@dataclass(frozen=True, slots=True)
-class WakeAt:
+class WakeAt(NamedTuple):
     """Notify with ``Woke`` at an instant. The one command that owes no reply: a timer keeps no run alive."""
 
     at: Ticks

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rlsim.core.discipline import VLLM, Discipline
 from rlsim.core.ticks import Ticks
+from rlsim.core.travel import as_made
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,9 @@ class EngineLimits:
     enable_chunked_prefill: bool = True
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     discipline: Discipline = VLLM
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return as_made(self)
 
 
 class Request:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rlsim.core.ticks import Ticks
 
@@ -11,13 +10,11 @@ Segments = tuple[tuple[int, int], ...]
 """(weights version, response tokens) of each maximal run of tokens made under one version, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """The run begins; nothing is in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """Reply to ``Submit``: a generate call ended by itself."""
 
     sample: int
@@ -34,8 +31,7 @@ class Finished:
     """Tokens of the draft that were accepted, under the weights version that checked them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """One generate call that an abort ended, with what it had made."""
 
     sample: int
@@ -46,15 +42,13 @@ class Cut:
     """As in ``Finished``; -1 when the call had not made one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aborted:
+class Aborted(NamedTuple):
     """Reply to ``Abort``. Calls that ended by themselves first have answered with ``Finished``."""
 
     cuts: tuple[Cut, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolReturned:
+class ToolReturned(NamedTuple):
     """Reply to ``CallTool``."""
 
     sample: int
@@ -63,8 +57,7 @@ class ToolReturned:
     """Whether the tool answered; otherwise the output is what the trajectory is told instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """Reply to ``Score``."""
 
     sample: int
@@ -74,8 +67,7 @@ class Scored:
     """What the sample earned; None where nobody decides it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noticed:
+class Noticed(NamedTuple):
     """Notice: a watched call has made ``tokens`` response tokens of its turn, and goes on."""
 
     sample: int
@@ -84,8 +76,7 @@ class Noticed:
     """Of the watched signal at that place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
+class Trained(NamedTuple):
     """Reply to ``Train``."""
 
     step: int
@@ -93,8 +84,7 @@ class Trained:
     """Effective sample size of the importance weights, as a share of the samples; None where nobody measures it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(NamedTuple):
     """Reply to ``Sync``: every replica serves ``version`` and generates again."""
 
     version: int
@@ -102,22 +92,19 @@ class Synced:
     """Whether the weights passed the test asked for; otherwise those before them are served still."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSet:
+class RoleSet(NamedTuple):
     """Reply to ``SetRole``: the shared GPUs have switched."""
 
     role: Literal["rollout", "train"]
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(NamedTuple):
     """Notice: the instant of a ``WakeAt`` has come."""
 
     at: Ticks
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaLost:
+class ReplicaLost(NamedTuple):
     """Notice, and reply to the calls that ended with it: a replica is gone for the rest of the run."""
 
     replica: int
@@ -125,8 +112,7 @@ class ReplicaLost:
     """Its calls, with the tokens that had arrived; those that an abort was to end are in its reply instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainerLost:
+class TrainerLost(NamedTuple):
     """Notice: the trainer is gone, and with it the reply that it owed."""
 
 

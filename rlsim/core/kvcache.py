@@ -108,13 +108,13 @@ class PrefixCache:
             while at < end:
                 run = self._oldest(content, at)
                 if run is None:
-                    return Hit(at, evictable, pieces)
+                    return Hit(at, evictable, pieces) if pieces else NO_HIT
                 stop = min(run.last, end)
                 pieces.append((run, at, stop))
                 if not run.holders:
                     evictable += stop - at
                 at = stop
-        return Hit(at, evictable, pieces)
+        return Hit(at, evictable, pieces) if pieces else NO_HIT
 
     def take(self, blocks: int) -> None:
         """Hand out free blocks, blank ones first, then the least recently freed contents."""

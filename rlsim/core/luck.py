@@ -7,7 +7,7 @@ asked for, nor the turns, nor the order of the questions changes anybody's luck.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,17 +20,40 @@ GROUPS_KEPT = 8192
 """Groups (at a turn) whose values are remembered; a forgotten one is drawn again, the same."""
 
 
-class QuantileLaw(Protocol):
-    """How the quantiles of one group, by prompt, come out of a generator placed at the group."""
+class GroupLaw(Protocol):
+    """How the quantiles of a group's members come about: what chance draws at the group's place, and the prompt."""
 
-    def __call__(self, generator: Generator, prompt: int, members: int) -> FloatArray:
-        """Quantiles in [0, 1]: shape (members,)."""
+    def draw(self, generator: Generator, members: int) -> FloatArray:
+        """What a generator placed at the group gives its members: shape (members,)."""
+        ...
+
+    def quantiles(self, drawn: FloatArray, prompts: Sequence[int]) -> FloatArray:
+        """Quantiles of the members of groups of ``prompts``, a row a group: shape (groups, members), as drawn."""
         ...
 
 
-def independent(generator: Generator, prompt: int, members: int) -> FloatArray:
+class Independent:
     """Uniform quantiles, whoever the prompt is."""
-    return generator.random(members)
+
+    def draw(self, generator: Generator, members: int) -> FloatArray:
+        """The quantiles in [0, 1)."""
+        return generator.random(members)
+
+    def quantiles(self, drawn: FloatArray, prompts: Sequence[int]) -> FloatArray:
+        """As drawn."""
+        return drawn
+
+
+class IndependentNormals:
+    """Standard normals in the place of quantiles, whoever the prompt is."""
+
+    def draw(self, generator: Generator, members: int) -> FloatArray:
+        """The normals."""
+        return generator.standard_normal(members)
+
+    def quantiles(self, drawn: FloatArray, prompts: Sequence[int]) -> FloatArray:
+        """As drawn."""
+        return drawn
 
 
 class GroupDraws:
@@ -41,17 +64,18 @@ class GroupDraws:
         seed: int,
         purpose: str,
         group_size: int,
-        quantiles: QuantileLaw,
+        group_law: GroupLaw,
         law: Callable[[FloatArray], npt.NDArray[np.float64] | npt.NDArray[np.int64]],
     ) -> None:
         self._stream = PlacedStream(seed, purpose)
         self._group_size = group_size
-        self._quantiles, self._law = quantiles, law
+        self._group_law, self._law = group_law, law
         self._rows: dict[tuple[int, int, int], list[float]] = {}
 
     def quantiles(self, prompt: int, attempt: int, turn: int, members: int) -> FloatArray:
         """Quantiles of the first ``members`` members: shape (members,)."""
-        return self._quantiles(self._stream.at(prompt, attempt, turn), prompt, members)
+        drawn = self._group_law.draw(self._stream.at(prompt, attempt, turn), members)
+        return self._group_law.quantiles(drawn.reshape(1, -1), (prompt,)).reshape(-1)
 
     def value(self, prompt: int, attempt: int, turn: int, member: int) -> float:
         """The law at the member's quantile."""
@@ -60,10 +84,22 @@ class GroupDraws:
             row = self._draw(prompt, attempt, turn, member)
         return row[member]
 
+    def foresee(self, prompts: Sequence[int], attempt: int) -> None:
+        """Draw the first turns of groups that will be asked for: many at once are cheaper, and no value changes."""
+        drawn = np.empty((len(prompts), self._group_size))
+        for row, prompt in enumerate(prompts):
+            drawn[row] = self._group_law.draw(self._stream.at(prompt, attempt), self._group_size)
+        values: list[list[float]] = self._law(self._group_law.quantiles(drawn, prompts)).tolist()
+        for prompt, found in zip(prompts, values, strict=True):
+            self._keep((prompt, attempt, 0), found)
+
     def _draw(self, prompt: int, attempt: int, turn: int, member: int) -> list[float]:
         members = self._group_size * (member // self._group_size + 1)
         row: list[float] = self._law(self.quantiles(prompt, attempt, turn, members)).tolist()
+        self._keep((prompt, attempt, turn), row)
+        return row
+
+    def _keep(self, place: tuple[int, int, int], row: list[float]) -> None:
         if len(self._rows) >= GROUPS_KEPT:
             del self._rows[next(iter(self._rows))]
-        self._rows[prompt, attempt, turn] = row
-        return row
+        self._rows[place] = row

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlsim.core.ticks import Ticks
+from rlsim.core.travel import as_made
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class StepTime:
     def __post_init__(self) -> None:
         if not self.mixed_kv_ps:
             object.__setattr__(self, "mixed_kv_ps", self.kv_ps)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return as_made(self)
 
     def slowed(self, factor: float) -> StepTime:
         """Every step ``factor`` times as long, each coefficient to the nearest picosecond."""

@@ -14,6 +14,7 @@ from rlsim.core.commands import Fork
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
+from rlsim.core.travel import as_made
 
 ANYWHERE = -2
 """A destination that dispatch chooses once the call has been cut."""
@@ -31,6 +32,9 @@ class Pool:
     shares_gpus_with: str = ""
     """The pool on whose GPUs these replicas run, replica by replica; empty on GPUs of their own."""
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return as_made(self)
+
     @property
     def replicas(self) -> range:
         """Their numbers."""
@@ -46,6 +50,9 @@ class RequestClass:
     """Service it is owed, relative to the other classes'."""
     priority: int = 0
     """Rank among the classes, the lowest first."""
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return as_made(self)
 
 
 ONE_CLASS = (RequestClass("all"),)
@@ -69,6 +76,9 @@ class Shape:
     """Of the run, for parts that hash: replications differ in it, arms do not."""
     lent_replicas: range = range(0)
     """Replicas on the trainer's GPUs, which generate only while it lends them."""
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return as_made(self)
 
     @property
     def seats(self) -> int:

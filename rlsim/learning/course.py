@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlsim.core.luck import GroupDraws, independent
+from rlsim.core.luck import GroupDraws, Independent, IndependentNormals
 from rlsim.core.streams import FloatArray
 from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
@@ -69,10 +69,10 @@ class Course:
         self._curve = PopulationCurve(model.population, model.curve, model.reward)
         self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
         size = model.reference.group_size
-        self._outcomes = GroupDraws(seed, "outcome", size, independent, np.asarray)
+        self._outcomes = GroupDraws(seed, "outcome", size, Independent(), np.asarray)
         self._unfolding = Unfolding(seed, self._outcomes)
-        self._noise = GroupDraws(seed, "reward noise", size, _normals, np.asarray)
-        self._acceptance = GroupDraws(seed, "acceptance", size, independent, np.asarray)
+        self._noise = GroupDraws(seed, "reward noise", size, IndependentNormals(), np.asarray)
+        self._acceptance = GroupDraws(seed, "acceptance", size, Independent(), np.asarray)
         self._readings = Readings(model.signals, seed, size)
         self._ease = math.log(model.lengths.difficulty_ratio)
         self._mean_length = self._length_over_population()
@@ -282,7 +282,3 @@ class Course:
             for prompt in prompts:
                 self._own[prompt] = self._own.get(prompt, 0.0) + (1 - share) * progress
             self._changed |= prompts
-
-
-def _normals(generator: np.random.Generator, prompt: int, members: int) -> FloatArray:
-    return generator.standard_normal(members)

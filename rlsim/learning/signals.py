@@ -13,10 +13,9 @@ from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
-from numpy.random import Generator
 
 from rlsim.core.errors import unknown
-from rlsim.core.luck import GroupDraws, QuantileLaw, independent
+from rlsim.core.luck import GroupDraws, GroupLaw, Independent, IndependentNormals
 from rlsim.core.streams import FloatArray
 from rlsim.learning.model import Auroc, Signals
 
@@ -29,10 +28,6 @@ _CERTAIN = 1e-6
 def d_prime(auroc: float) -> float:
     """Distance of the two normal readings, in standard deviations, that has this area under its ROC curve."""
     return math.sqrt(2.0) * _NORMAL.inv_cdf(min(max(auroc, _CERTAIN), 1 - _CERTAIN))
-
-
-def _normals(generator: Generator, prompt: int, members: int) -> FloatArray:
-    return generator.standard_normal(members)
 
 
 def _as_drawn(values: FloatArray) -> FloatArray:
@@ -93,16 +88,16 @@ class Readings:
         return self._even("repetition onset", who) if self._even("repeats", who) < flagged else math.inf
 
     def _noise(self, name: str, who: tuple[int, int, int], share: float) -> float:
-        draws = self._drawn(name, _normals)
+        draws = self._drawn(name, IndependentNormals())
         prompt, attempt, member = who
         own = draws.value(prompt, attempt, 0, member)
         return self._own * own + self._new * draws.value(prompt, attempt, math.ceil(share * PLACES), member)
 
     def _even(self, name: str, who: tuple[int, int, int]) -> float:
         prompt, attempt, member = who
-        return self._drawn(name, independent).value(prompt, attempt, 0, member)
+        return self._drawn(name, Independent()).value(prompt, attempt, 0, member)
 
-    def _drawn(self, name: str, law: QuantileLaw) -> GroupDraws:
+    def _drawn(self, name: str, law: GroupLaw) -> GroupDraws:
         if name not in self._draws:
             self._draws[name] = GroupDraws(self._seed, f"signal {name}", self._size, law, _as_drawn)
         return self._draws[name]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -55,8 +54,13 @@ def replay(decisions: Iterable[Decision], controller: Controller) -> None:
             commands = tuple(controller.handle(decision.now, decision.event))
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise ReplayError(f"{_place(number, decision)}: the controller cannot take it: {error!r}") from error
-        if commands != decision.commands:
+        if _told(commands) != _told(decision.commands):
             raise ReplayError(f"{_place(number, decision)}:\n{_side_by_side(decision.commands, commands)}")
+
+
+def _told(commands: Sequence[Command]) -> list[tuple[type, Command]]:
+    """With their types: commands are tuples, and those of two types may hold the same."""
+    return [(type(command), command) for command in commands]
 
 
 def _place(number: int, decision: Decision) -> str:
@@ -66,7 +70,9 @@ def _place(number: int, decision: Decision) -> str:
 def _side_by_side(recorded: tuple[Command, ...], new: tuple[Command, ...]) -> str:
     """The first command that differs, on two lines."""
     pairs = zip(recorded, new, strict=False)
-    same = next((index for index, (old, now) in enumerate(pairs) if old != now), min(len(recorded), len(new)))
+    same = next(
+        (at for at, (old, now) in enumerate(pairs) if _told([old]) != _told([now])), min(len(recorded), len(new))
+    )
     sides = (("recorded", recorded), ("new", new))
     lines = [f"  {side:8} {_command(commands, same)} (of {len(commands)})" for side, commands in sides]
     return "\n".join([f"  command {same} differs", *lines])
@@ -89,9 +95,9 @@ def _plain_fields(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return _plain_fields(value) if is_dataclass(value) else value
+    if not isinstance(value, tuple):
+        return value
+    return _plain_fields(value) if hasattr(value, "_fields") else [_plain(item) for item in value]
 
 
 def _untagged(value: object, kinds: dict[str, type], where: str) -> Any:
@@ -156,5 +162,4 @@ def _refused(where: str, found: object, allowed: str) -> RecordError:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    return get_type_hints(kind)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import simpy
-from simpy.events import EventPriority
 
 from rlsim.core.ticks import Ticks
 
 REPLICAS = 1 << 24
-SERVICES = EventPriority(REPLICAS + 1)
-CONTROLLER = EventPriority(REPLICAS + 2)
+SERVICES = REPLICAS + 1
+CONTROLLER = REPLICAS + 2
 WAKES = REPLICAS + 3
 
 
@@ -29,24 +28,20 @@ class Timer(simpy.Event):
         self._ok, self._value, self._defused = True, None, False
 
 
-class Clock:
-    """Integer time and one event queue."""
+class Clock(simpy.Environment):
+    """Integer time, in picoseconds since the start, and one event queue."""
+
+    now: Ticks
 
     def __init__(self) -> None:
-        self.env = simpy.Environment()
+        super().__init__()
         self.events = 0
-
-    @property
-    def now(self) -> Ticks:
-        """Picoseconds since the start."""
-        return self.env.now  # type: ignore[return-value]
 
     def at(self, time: Ticks, priority: int, action: Callable[[Timer], None]) -> Timer:
         """Call ``action`` at ``time``, in the order of ``priority`` among equals."""
-        env = self.env
-        timer = Timer(env, action)
+        timer = Timer(self, action)
         self.events += 1
-        env.schedule(timer, EventPriority(priority), time - env.now)
+        self.schedule(timer, priority, time - self.now)  # type: ignore[arg-type]
         return timer
 
     def after(self, delay: Ticks, action: Callable[[], None]) -> None:

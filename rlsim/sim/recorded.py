@@ -15,8 +15,8 @@ from rlsim.build import Plan
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks
+from rlsim.sim.collector import collector_paused
 from rlsim.sim.durations import Durations, Modelled, Place
-from rlsim.sim.run import collector_paused
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import Run, budget_of, make_controller, make_world
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.policies.hooks import NeedsRewards
+from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
 from rlsim.world.making import Run, budget_of, make_controller, make_world
 
@@ -27,15 +24,3 @@ def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
     with collector_paused():
         log = Simulation(controller, world).run(steps or run.steps, run.max_simulated_seconds, budget_of(plan))
     return Run(plan, replication, log)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """A run keeps nearly all it makes: looking for garbage meanwhile doubles its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -74,7 +74,7 @@ class Simulation:
         self._timers = Timers()
         self._attended = False
         self._gate: str | None = None
-        self._over = self._clock.env.event()
+        self._over = self._clock.event()
         self._horizon = Horizon(controller, 0)
         self._execute: dict[type, Callable[[Any], None]] = {
             Submit: self._submit,
@@ -97,12 +97,12 @@ class Simulation:
             self._clock.at(to_ticks(max_seconds), CONTROLLER, self._out_of_time)
         self._deliver(Started())
         try:
-            self._clock.env.run(until=self._over)
+            self._clock.run(until=self._over)
         except RuntimeError as error:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
             raise DeadlockError(self._deadlock()) from error
-        idle = self._timers.in_vain or not math.isfinite(self._clock.env.peek())
+        idle = self._timers.in_vain or not math.isfinite(self._clock.peek())
         if self._horizon.ended_by in ("", SECONDS) and idle:
             raise DeadlockError(self._deadlock())
         self._close()

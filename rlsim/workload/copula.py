@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.random import Generator
@@ -20,9 +21,13 @@ class Copula:
         self._prompts = IndexedNormals(seed, "prompt difficulty")
         self._common, self._own = math.sqrt(rho), math.sqrt(1 - rho)
 
-    def __call__(self, generator: Generator, prompt: int, members: int) -> FloatArray:
-        """Quantiles of ``members`` members: shape (members,)."""
+    def draw(self, generator: Generator, members: int) -> FloatArray:
+        """The members' own scores, without the prompt's: shape (members,)."""
+        return generator.standard_normal(members)
+
+    def quantiles(self, drawn: FloatArray, prompts: Sequence[int]) -> FloatArray:
+        """Quantiles of the members of groups of ``prompts``: shape (groups, members)."""
         from scipy.special import ndtr
 
-        scores = self._own * generator.standard_normal(members) + self._common * self._prompts[prompt]
-        return np.asarray(ndtr(scores))
+        common = np.array([self._prompts[prompt] for prompt in prompts])
+        return np.asarray(ndtr(self._own * drawn + self._common * common[:, np.newaxis]))

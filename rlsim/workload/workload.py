@@ -8,15 +8,17 @@ luck.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.luck import GroupDraws, independent
+from rlsim.core.luck import GroupDraws, Independent
 from rlsim.core.mismatch import Mismatch
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
+from rlsim.core.travel import as_made
 from rlsim.workload.classes import ClassLaws, ClassOf
 from rlsim.workload.copula import Copula
 from rlsim.workload.latency import LatencyLaw
@@ -31,6 +33,9 @@ LARGEST_DATASET_PROMPTS = 100_000_000
 LARGEST_GROUP = 65_536
 _EPOCHS_KEPT = 4
 _PROMPTS_KEPT = 1 << 18
+_FORESEEN = 64
+_FORESEEN_SAMPLES = 4096
+"""Most prompts, and samples of them, whose lengths are drawn together as the loader comes to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +79,21 @@ class _Luck:
         self.prompt_uniforms = IndexedUniforms(seed, "prompt length")
         self.prompt_tokens: dict[int, int] = {}
         self.epochs: dict[int, npt.NDArray[np.int64]] = {}
+        self.first_foreseen = self.foreseen = 0
+        """Draws of the loader from and before which prompts and their lengths have been looked up together."""
+        self.next_prompts: list[int] = []
+        """Prompts of these draws."""
         self.tools = None if turns is None else _Tools(seed, size, copula, turns)
         self.rewards: GroupDraws | None = None
         if workload.reward_latency is not None:
-            self.rewards = GroupDraws(seed, "reward", size, independent, workload.reward_latency.quantile)
+            self.rewards = GroupDraws(seed, "reward", size, Independent(), workload.reward_latency.quantile)
 
 
 class _Tools:
     def __init__(self, seed: int, size: int, copula: Copula, turns: Turns) -> None:
         self.counts = GroupDraws(seed, "turns", size, copula, turns.count.quantile)
-        self.latencies = GroupDraws(seed, "tool latency", size, independent, turns.tool_latency.quantile)
-        self.outputs = GroupDraws(seed, "tool output", size, independent, turns.tool_output_tokens.quantile)
+        self.latencies = GroupDraws(seed, "tool latency", size, Independent(), turns.tool_latency.quantile)
+        self.outputs = GroupDraws(seed, "tool output", size, Independent(), turns.tool_output_tokens.quantile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +125,9 @@ class Workload:
         within("intra_group_correlation", self.intra_group_correlation, 0.0, 1.0, open_above=True)
         object.__setattr__(self, "_luck", _Luck(self))
 
-    def __reduce__(self) -> tuple[type[Workload], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Travels without what it remembers."""
-        return Workload, tuple(getattr(self, f.name) for f in fields(self) if f.init)
+        return as_made(self)
 
     @property
     def prompt_laws(self) -> tuple[LengthLaw, ...]:
@@ -135,8 +144,11 @@ class Workload:
 
         Each epoch visits every prompt once, in an order of its own.
         """
+        luck = self._luck
         epoch, place = divmod(draw, self.dataset_prompts)
-        order = self._luck.epochs.get(epoch)
+        if luck.first_foreseen <= draw < luck.foreseen:
+            return luck.next_prompts[draw - luck.first_foreseen], epoch * ATTEMPTS_PER_EPOCH
+        order = luck.epochs.get(epoch)
         if order is None:
             order = self._shuffle(epoch)
         return int(order[place]), epoch * ATTEMPTS_PER_EPOCH
@@ -148,16 +160,42 @@ class Workload:
         known[epoch] = generator(self.seed, "epoch", epoch).permutation(self.dataset_prompts)
         return known[epoch]
 
+    def loaded_tokens(self, draw: int) -> int:
+        """Length of the ``draw``-th prompt that the loader takes; draws come in order, so the next are foreseen."""
+        if draw >= self._luck.foreseen:
+            self._foresee(draw)
+        return self.prompt_tokens(self.prompt_at(draw)[0])
+
+    def _foresee(self, draw: int) -> None:
+        """Draw the lengths of the prompts from ``draw`` on, and of the responses to them, in one go."""
+        epoch, place = divmod(draw, self.dataset_prompts)
+        _, attempt = self.prompt_at(draw)
+        count = max(1, min(_FORESEEN, _FORESEEN_SAMPLES // self.group_size))
+        prompts: list[int] = self._luck.epochs[epoch][place : place + count].tolist()
+        by_class: dict[int, list[int]] = {}
+        for prompt in prompts:
+            by_class.setdefault(self.class_of(prompt), []).append(prompt)
+        for kind, alike in by_class.items():
+            self._measure(kind, alike)
+            self._luck.responses[kind].foresee(alike, attempt)
+        self._luck.next_prompts = prompts
+        self._luck.first_foreseen, self._luck.foreseen = draw, draw + len(prompts)
+
     def prompt_tokens(self, prompt: int) -> int:
         """Length of the prompt, the same at every attempt."""
+        tokens = self._luck.prompt_tokens.get(prompt)
+        if tokens is None:
+            self._measure(self.class_of(prompt), [prompt])
+            tokens = self._luck.prompt_tokens[prompt]
+        return tokens
+
+    def _measure(self, kind: int, prompts: Sequence[int]) -> None:
+        """Lengths of prompts of one class."""
         known = self._luck.prompt_tokens
-        if prompt not in known:
-            if len(known) >= _PROMPTS_KEPT:
-                known.clear()
-            law = self.prompt_laws[self.class_of(prompt)]
-            quantile = np.array([self._luck.prompt_uniforms[prompt]])
-            known[prompt] = int(law.quantile(quantile)[0])
-        return known[prompt]
+        if len(known) >= _PROMPTS_KEPT:
+            known.clear()
+        quantiles = np.array([self._luck.prompt_uniforms[prompt] for prompt in prompts])
+        known.update(zip(prompts, self.prompt_laws[kind].quantile(quantiles).tolist(), strict=True))
 
     def class_of(self, prompt: int) -> int:
         """Place among ``classes`` of the prompt's own; 0 without classes."""

@@ -40,7 +40,7 @@ def make_controller(plan: Plan, workload: Workload, oracle: bool = True) -> Cont
     return Controller(
         plan.policy(shape),
         shape,
-        lambda draw: workload.prompt_tokens(workload.prompt_at(draw)[0]),
+        workload.loaded_tokens,
         scores=workload.reward_latency is not None or plan.rewarded,
         oracle_tokens=(lambda sample: _turn_tokens(workload, sample)) if oracle else None,
         request_class=(lambda draw: workload.class_of(workload.prompt_at(draw)[0])) if workload.classes else None,

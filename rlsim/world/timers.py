@@ -8,6 +8,8 @@ from rlsim.core.commands import Command, WakeAt
 from rlsim.core.events import Aborted, Event, Noticed, ReplicaLost, Started, Woke
 from rlsim.core.ticks import Ticks
 
+_UNASKED = (Started, Woke, Noticed)
+
 
 class Timers:
     """Replies that are owed, and timers that may still lead to something."""
@@ -26,15 +28,19 @@ class Timers:
 
     def count(self, event: Event, commands: Sequence[Command]) -> None:
         """Take in one event and what was asked for because of it."""
-        timers = sum(type(command) is WakeAt for command in commands)
-        self._owed += len(commands) - timers - _replies(event)
-        self._pending += timers - isinstance(event, Woke)
-        moved = len(commands) > timers
+        asked = [command.at for command in commands if isinstance(command, WakeAt)]
+        moved = len(commands) > len(asked)
+        self._owed += len(commands) - len(asked) - _replies(event)
+        self._pending += len(asked)
         if isinstance(event, Woke):
+            self._pending -= 1
             self._hopeful.discard(event.at)
-        if moved or self._owed or not isinstance(event, Woke):
-            self._hopeful.update(command.at for command in commands if isinstance(command, WakeAt))
-        self.in_vain = isinstance(event, Woke) and not (self._owed or self._hopeful or moved)
+            if moved or self._owed:
+                self._hopeful.update(asked)
+            self.in_vain = not (self._owed or self._hopeful or moved)
+        else:
+            self._hopeful.update(asked)
+            self.in_vain = False
 
 
 def _replies(event: Event) -> int:
@@ -43,4 +49,4 @@ def _replies(event: Event) -> int:
         return 1 + len(event.cuts)
     if isinstance(event, ReplicaLost):
         return len(event.cuts)
-    return 0 if isinstance(event, Started | Woke | Noticed) else 1
+    return 0 if isinstance(event, _UNASKED) else 1

@@ -180,13 +180,13 @@ class Life:
 
     def outcome(self) -> Outcome:
         self._schedule_plan()
-        over = self.clock.env.event()
+        over = self.clock.event()
         if self.cluster.close_at is None:
-            self.clock.env.run()
+            self.clock.run()
             assert all(course.state == "over" for course in self.courses), "a sample never ended"
         else:
             self.clock.at(self.cluster.close_at, CONTROLLER, lambda _: over.succeed())
-            self.clock.env.run(until=over)
+            self.clock.run(until=over)
             self._tell("closed", *sorted(self.fleet.close(), key=lambda cut: cut.sample))
         return Outcome(
             tuple(self.events),

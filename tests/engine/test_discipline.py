@@ -186,6 +186,7 @@ def test_an_empty_engine_admits_what_no_reserve_would_allow() -> None:
         calls = [Request(sample, sample, 30, 30, 34) for sample in range(5)]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("rule", [Conservative, PastFuture])
 def test_tests_of_memory_do_not_grow_with_tokens(
     rule: type[Conservative | PastFuture], monkeypatch: pytest.MonkeyPatch
@@ -265,6 +266,7 @@ class TimedReplica(Replica):
         return ticks * rules.step_target.predicted_scale
 
 
+@pytest.mark.interpreted
 def test_no_step_with_prefill_exceeds_the_target_or_the_cap_but_for_the_least_chunk() -> None:
     cut_short = crowded = 0
     for seed in range(300):

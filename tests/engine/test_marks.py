@@ -47,7 +47,7 @@ def lived(seed: int, jump: bool) -> tuple[Caller, list[Request], list[int]]:
         clock.at(rng.randint(0, 400), SERVICES, lambda _, made=request: fleet.submit(0, made))
     for sample in aborted:
         clock.at(rng.randint(400, 900), SERVICES, lambda _, made=sample: fleet.abort({0: [made]}, lambda cuts: None))
-    clock.env.run()
+    clock.run()
     return caller, requests, aborted
 
 

@@ -95,6 +95,7 @@ def watched(cluster: Cluster, seed: int | None = None) -> list[Replica]:
     return [WatchedReplica(i, cluster.limits, cluster.law, cluster.ranks, noise[i]) for i in range(cluster.replicas)]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_blocks_are_conserved_work_is_done_and_time_moves_on(first: int) -> None:
     for seed in range(first, first + 50):
@@ -105,6 +106,7 @@ def test_blocks_are_conserved_work_is_done_and_time_moves_on(first: int) -> None
             assert all(rank.free_blocks == cluster.limits.kv_blocks for replica in replicas for rank in replica.ranks)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("first", range(0, 150, 50))
 def test_the_same_holds_under_a_discipline_but_that_it_may_let_work_wait(first: int) -> None:
     for seed in range(first, first + 50):
@@ -115,6 +117,7 @@ def test_the_same_holds_under_a_discipline_but_that_it_may_let_work_wait(first: 
             assert all(rank.free_blocks == cluster.limits.kv_blocks for replica in replicas for rank in replica.ranks)
 
 
+@pytest.mark.interpreted
 def test_the_same_holds_when_steps_take_random_times() -> None:
     lawful = (cluster for cluster in map(seeded_cluster, range(100)) if min(cluster.law.dense_ps) > 1)
     for seed, cluster in enumerate(lawful):
@@ -232,6 +235,7 @@ class Listener:
         self.ends.append(request.sample)
 
 
+@pytest.mark.interpreted
 def test_resumed_before_the_pause_took_hold_the_step_under_way_runs_on() -> None:
     clock, log, listener = Clock(), RunLog(), Listener()
     fleet = Fleet(clock, [WatchedReplica(0, lone_replica().limits, lone_replica().law)], log, listener)
@@ -242,7 +246,7 @@ def test_resumed_before_the_pause_took_hold_the_step_under_way_runs_on() -> None
         fleet.resume()
 
     clock.at(5 * DENSE, CONTROLLER, hesitate)
-    clock.env.run()
+    clock.run()
     prefill = DENSE + 10
     assert listener.ends == [0]
     assert log.windows[-1].end == boundaries(prefill)[-1]

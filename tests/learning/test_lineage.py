@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.core.luck import GroupDraws, independent
+from rlsim.core.luck import GroupDraws, Independent
 from rlsim.core.streams import FloatArray
 from rlsim.learning.lineage import Unfolding, beginning, score, success_given
 
@@ -22,7 +22,7 @@ def as_drawn(values: FloatArray) -> FloatArray:
 
 
 def unfolding(seed: int = 5) -> Unfolding:
-    return Unfolding(seed, GroupDraws(seed, "outcome", 4, independent, as_drawn))
+    return Unfolding(seed, GroupDraws(seed, "outcome", 4, Independent(), as_drawn))
 
 
 def scores(made: Unfolding, member: int, ancestors: tuple[tuple[int, int, float], ...]) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def test_a_command_that_differs_is_named_with_both_versions() -> None:
     place = next(number for number, found in enumerate(decisions) if number and found.commands)
     first = decisions[place].commands[0]
     assert isinstance(first, Submit)
-    changed = (replace(first, replica=first.replica + 5), *decisions[place].commands[1:])
+    changed = (first._replace(replica=first.replica + 5), *decisions[place].commands[1:])
     decisions[place] = decisions[place]._replace(commands=changed)
     with pytest.raises(ReplayError) as differs:
         replay(decisions, fresh(run))

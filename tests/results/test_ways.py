@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlsim.core.commands import Submit
 from rlsim.results.ways import in_order
 from rlsim.sim.recorded import CallKeys
@@ -20,8 +18,8 @@ def test_a_call_is_known_by_its_number_however_much_earlier_ones_made() -> None:
     def names(made_tokens: int) -> list[object]:
         keys = CallKeys()
         calls = [Submit(5, 0, 2, 0, 1, turn=0, made_tokens=0, context_tokens=96)]
-        calls.append(replace(calls[0], made_tokens=made_tokens, context_tokens=96 + made_tokens))
-        calls.append(replace(calls[0], turn=1, context_tokens=300))
+        calls.append(calls[0]._replace(made_tokens=made_tokens, context_tokens=96 + made_tokens))
+        calls.append(calls[0]._replace(turn=1, context_tokens=300))
         return [keys.next(call) for call in calls]
 
     assert names(40) == names(41) == [((2, 0, 1), 0, 0), ((2, 0, 1), 0, 1), ((2, 0, 1), 1, 0)]

@@ -84,6 +84,7 @@ def lived(changes: dict[str, Any]) -> tuple[int, list[Request]]:
     return replica.ranks[0].preemptions, asked
 
 
+@pytest.mark.interpreted
 def test_a_conservative_run_preempts_nothing_and_a_predicting_one_less_than_a_greedy_one() -> None:
     greedy, predicting, conservative = (
         lived({**TIGHT, "rollout.discipline": {"admission": rule}})[0]
@@ -92,12 +93,14 @@ def test_a_conservative_run_preempts_nothing_and_a_predicting_one_less_than_a_gr
     assert greedy > predicting >= conservative == 0
 
 
+@pytest.mark.interpreted
 def test_an_engine_is_told_what_a_call_may_make_and_not_what_it_will() -> None:
     _, asked = lived(TIGHT)
     assert {call.max_tokens for call in asked} == {500}
     assert len({call.target_tokens for call in asked}) > 20
 
 
+@pytest.mark.interpreted
 def test_a_call_that_ends_early_by_the_policy_tells_the_engine_so() -> None:
     """Seer divides a rollout into calls of at most a chunk; the rest of the cap bounds the last."""
     seer = {"policy": {"preset": "seer", "chunk_tokens": 120}, "rollout.scheduling_policy": "priority"}

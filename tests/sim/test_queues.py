@@ -35,7 +35,7 @@ def served(arrivals: Sequence[Ticks], services: Sequence[Ticks], workers: int | 
 
     for job, at in enumerate(arrivals):
         clock.at(at, SERVICES, partial(submit, job))
-    clock.env.run()
+    clock.run()
     assert sorted(done) == list(range(len(arrivals)))
     return sorted(log.services)
 

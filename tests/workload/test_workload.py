@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.core import luck
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import PlacedStream
 from rlsim.workload.latency import GammaLatency, LognormalLatency
-from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Lognormal, Uniform
+from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Lognormal, Pareto, Uniform
 from rlsim.workload.tails import group_max_ratio
 from rlsim.workload.workload import Drift, Turns, Workload
 
@@ -76,6 +76,7 @@ def test_nothing_depends_on_the_order_of_the_questions(monkeypatch: pytest.Monke
     assert len(set(asked.values())) > len(asked) * 0.9
 
 
+@pytest.mark.interpreted
 def test_a_group_costs_one_read_of_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, ...]] = []
     at = PlacedStream.at
@@ -249,3 +250,21 @@ def test_the_description_names_what_decides_the_tail() -> None:
     for part in ("mean 3,5", "median 1,097", "cap 30,720 (cuts 2.4%)", "rho 0.6", "M_tail(8)", "sigma 1.69"):
         assert part in text
     assert "\n" not in text
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 150),
+    st.sampled_from([1, 8, 3000]),
+    st.sampled_from([Lognormal(1000, 1.0, 16_384), Gamma(300, 1.5, 4096), Pareto.spliced(800, 0.7, 0.1, 1.5, 8192)]),
+)
+def test_what_is_foreseen_is_what_would_have_been_drawn(draw: int, size: int, law: LengthLaw) -> None:
+    changes = {"group_size": size, "response_length": law}
+    foreseeing, asking = make(**changes), make(**changes)
+    tokens = [foreseeing.loaded_tokens(later) for later in range(draw, draw + 3)]
+    visits = [asking.prompt_at(later) for later in range(draw, draw + 3)]
+    assert tokens == [asking.prompt_tokens(prompt) for prompt, _ in visits]
+    for prompt, attempt in visits:
+        for member in {0, size // 2, size - 1, size}:
+            place = (prompt, attempt, member)
+            assert foreseeing.response_tokens(*place) == asking.response_tokens(*place)

@@ -71,7 +71,8 @@ def make(order: Order) -> Made:
     """Make one run in this process; one that cannot come to its end says why."""
     from rlsim.results.metrics import metrics_of
     from rlsim.results.tables import digest
-    from rlsim.sim.run import collector_paused, simulate
+    from rlsim.sim.collector import collector_paused
+    from rlsim.sim.run import simulate
 
     started, found, fault = time.process_time(), {}, ""
     try:
@@ -98,7 +99,7 @@ def _progress(read: Digest) -> dict[str, str]:
 
 
 def _make_apart(how: Make, order: Order) -> Made:
-    """A run in a worker, which lets go of it at once: looking for garbage is cheap where all else is frozen."""
+    """A run in a worker, which lets go of it, and only then looks for garbage: that is cheap where all else is frozen."""
     made = how(order)
     gc.collect()
     return made
@@ -114,6 +115,7 @@ def _begin_worker() -> None:
     end_with_parent()
     gc.collect()
     gc.freeze()
+    gc.disable()
 
 
 def planned(order: Order) -> Plan:
