@@ -33,7 +33,8 @@ def make(order: Order) -> Made:
     """
     from rlsim.results.metrics import metrics_of
     from rlsim.results.tables import digest
-    from rlsim.sim.run import collector_paused, simulate
+    from rlsim.sim.collector import collector_paused
+    from rlsim.sim.run import simulate
 
     started = time.process_time()
     with collector_paused():

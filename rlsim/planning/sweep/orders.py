@@ -99,7 +99,7 @@ def _progress(read: Digest) -> dict[str, str]:
 
 
 def _make_apart(how: Make, order: Order) -> Made:
-    """A run in a worker, which lets go of it, and only then looks for garbage: that is cheap where all else is frozen."""
+    """A run in a worker, which lets go of it and only then looks for garbage: that is cheap, as all else is frozen."""
     made = how(order)
     gc.collect()
     return made
