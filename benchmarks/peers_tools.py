@@ -196,8 +196,19 @@ def environment(tool: Tool, folder: Path) -> Path:
 
 
 def _install(python: Path, tool: Tool, *options: str) -> None:
-    command = [str(python), "-m", "pip", "install", "-q", "--no-input", *options, str(tool.requirement)]
-    _checked(command, 1800, os.environ | tool.installs_with)
+    with tempfile.TemporaryDirectory() as folder:
+        source = _copied(Path(folder)) if tool.is_checkout else str(tool.requirement)
+        command = [str(python), "-m", "pip", "install", "-q", "--no-input", *options, source]
+        _checked(command, 1800, os.environ | tool.installs_with)
+
+
+def _copied(folder: Path) -> str:
+    """What the package is built from, so that no library comes to lie in the checkout."""
+    for name in ("rlsim", "calibration"):
+        shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, folder / name)
+    return str(folder)
 
 
 def _interpreter(tool: Tool) -> str:
