@@ -109,9 +109,10 @@ def requests(made: Plan) -> Iterator[Asked]:
     """What rlsim will ask for in the first step, in the order in which it is submitted."""
     workload = made.workload_of(0)
     for draw in range(made.scenario.workload.prompts_per_step):
+        tokens = workload.loaded_tokens(draw)
         prompt, attempt = workload.prompt_at(draw)
         for member in range(workload.group_size):
-            yield Asked(draw, workload.prompt_tokens(prompt), workload.response_tokens(prompt, attempt, member))
+            yield Asked(draw, tokens, workload.response_tokens(prompt, attempt, member))
 
 
 def write_trace(path: Path, asked: Iterable[Asked]) -> None:

@@ -241,7 +241,7 @@ def last_words(text: str) -> str:
 def run_process(python: Path, arguments: Sequence[str], directory: Path, limit_seconds: float) -> Process:
     """Run to the end and measure; ToolError when it fails or takes longer than the limit."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-    own_path = _own_path() if python == Path(sys.executable) else ""
+    own_path = _own_path() if python == Path(sys.executable) else str(HERE)
     variables = {**kept, **OFFLINE, "HOME": str(directory), "PYTHONPATH": own_path}
     with tempfile.TemporaryDirectory(prefix="rlsim-peers-") as temporary:
         file = Path(temporary) / "cost.json"

@@ -2,8 +2,8 @@
 
     python benchmarks/policies.py [PRESET ...]
 
-Every preset runs the same long-tailed workload, as many samples a step, on the same GPUs; times are medians of
-several runs in one process.
+Every preset runs the same long-tailed workload, as many samples a step, on the same GPUs. A ratio is that to the simplest
+preset, run just before each of its runs: the median of several pairs in one process.
 """
 
 from __future__ import annotations
@@ -121,22 +121,27 @@ def main() -> None:
     parser.add_argument("presets", nargs="*", default=[])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    names = [SIMPLEST, *(name for name in options.presets or preset_names() if name != SIMPLEST)]
     print(f"{'preset':28s} {'us/event':>9s} {'ratio':>6s} {'events/sample':>14s} {'controller':>11s}")
-    base = 0.0
-    for name in names:
+    simplest = scenario(SIMPLEST)
+    once(simplest)
+    for name in options.presets or preset_names():
         try:
             made = scenario(name)
             once(made)
-            runs = [once(made) for _ in range(options.repeats)]
+            pairs = [(once(simplest), once(made)) for _ in range(options.repeats)]
         except (PlanError, DeadlockError) as error:
             print(f"{name:28s} not run: {str(error).splitlines()[0]}")
             continue
-        per_event = statistics.median(1e6 * seconds / events for seconds, _, events, _ in runs)
-        share = statistics.median(controller / seconds for seconds, controller, _, _ in runs)
-        base = base or per_event
-        events, ended = runs[0][2:]
-        print(f"{name:28s} {per_event:9.1f} {per_event / base:6.2f} {events / ended:14.2f} {share:11.0%}", flush=True)
+        per_event = statistics.median(_per_event(run) for _, run in pairs)
+        ratio = statistics.median(_per_event(run) / _per_event(base) for base, run in pairs)
+        share = statistics.median(controller / seconds for _, (seconds, controller, _, _) in pairs)
+        events, ended = pairs[0][1][2:]
+        print(f"{name:28s} {per_event:9.1f} {ratio:6.2f} {events / ended:14.2f} {share:11.0%}", flush=True)
+
+
+def _per_event(run: tuple[float, float, int, int]) -> float:
+    seconds, _, events, _ = run
+    return 1e6 * seconds / events
 
 
 if __name__ == "__main__":
