@@ -2,8 +2,8 @@
 
     python benchmarks/policies.py [PRESET ...]
 
-Every preset runs the same long-tailed workload, as many samples a step, on the same GPUs. A ratio is that to the simplest
-preset, run just before each of its runs: the median of several pairs in one process.
+Every preset runs the same long-tailed workload, as many samples a step, on the same GPUs. A ratio is that to the
+simplest preset, run just before each of its runs: the median of several pairs in one process.
 """
 
 from __future__ import annotations
