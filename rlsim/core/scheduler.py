@@ -279,7 +279,8 @@ class Scheduler:
             if chunking:
                 self._schedule_chunk(request, tokens)
             else:
-                self.pool.take(needed)
+                if needed:
+                    self.pool.take(needed)
                 self._granted.add(request.sample)
             budget -= tokens
         return budget
@@ -385,8 +386,7 @@ class Scheduler:
     def _blocks_for(self, start: int, steps: int) -> int:
         """Blocks that the running decodes need in ``steps`` steps from step ``start``."""
         size, needs = self.limits.block_size, self._needs
-        cycles, rest = divmod(steps, size)
-        first = -start % size
+        first, (cycles, rest) = -start % size, divmod(steps, size)
         return cycles * self.decodes + sum(needs[first - offset] for offset in range(rest))
 
     def _steps_that_fit(self, start: int, free: int) -> int:

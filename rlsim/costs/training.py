@@ -215,6 +215,8 @@ class TrainingCost:
 
     def _loads(self, lengths: NDArray[np.int64], mini_batches: int) -> _Loads:
         batches = min(mini_batches, len(lengths))
+        if batches == 1:
+            return _Loads(*(row[np.newaxis] for row in self._rank_loads(lengths)))
         parts = [self._rank_loads(part) for part in np.array_split(lengths, batches)]
         return _Loads(*(np.stack(rows) for rows in zip(*parts, strict=True)))
 
