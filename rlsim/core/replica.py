@@ -99,6 +99,10 @@ class Replica:
         """All that wait or run here."""
         return [r for rank in self.ranks for r in (*rank.running.values(), *rank.waiting)]
 
+    def has_requests(self) -> bool:
+        """Whether any waits or runs here."""
+        return any(rank.has_requests() for rank in self.ranks)
+
     def set_version(self, version: int) -> None:
         """New weights, between windows."""
         self.version = version

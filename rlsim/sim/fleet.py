@@ -134,7 +134,7 @@ class Fleet:
     def _load_offered(self, replica: Replica) -> bool:
         """Begin to load what was offered, if the replica is empty."""
         offered = self._offered[replica.index]
-        if offered is None or replica.requests():
+        if offered is None or replica.has_requests():
             return False
         self._offered[replica.index] = None
         self._paused[replica.index] = True

@@ -86,6 +86,9 @@ class OracleReplica(NaiveReplica):
         for rank in self.ranks:
             rank.scheduler.version = version
 
+    def has_requests(self) -> bool:
+        return bool(self.requests())
+
     def requests(self) -> list[Request]:
         return [request for rank in self.ranks for request in rank.scheduler.requests.values()]
 
