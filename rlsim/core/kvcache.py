@@ -139,6 +139,8 @@ class PrefixCache:
     def register(self, request: Request, full_blocks: int) -> None:
         """Make the request's blocks up to ``full_blocks`` findable, from the moment they are scheduled."""
         at = request.cached_blocks
+        if full_blocks <= at:
+            return
         for content, end in self._spans(request, full_blocks):
             if at < end:
                 run = Run(content, at, end)
@@ -146,7 +148,7 @@ class PrefixCache:
                 request.runs.append(run)
                 self._contents.setdefault(content, []).append(run)
                 at = end
-        request.cached_blocks = max(request.cached_blocks, full_blocks)
+        request.cached_blocks = full_blocks
 
     def show_decoded(self, request: Request, running: Iterable[Request], step: int) -> None:
         """What running requests have decoded can be hit by one that begins with it; others never look for it."""
