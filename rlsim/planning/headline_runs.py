@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 
 from rlsim.planning.sweep.identity import LETTERS, code_version, identity
-from rlsim.planning.sweep.orders import PROGRESS, Order, planned
+from rlsim.planning.sweep.orders import PROGRESS, Order, measured
 from rlsim.planning.sweep.store import Made, Number
 from rlsim.results.columns import Columns
 from rlsim.results.latency import latency
@@ -31,16 +31,11 @@ def make(order: Order) -> Made:
 
     ``DeadlockError`` or ``ParameterError`` for one that cannot come to its end: a ratio needs every run.
     """
-    from rlsim.results.metrics import metrics_of
-    from rlsim.results.tables import digest
     from rlsim.sim.collector import collector_paused
-    from rlsim.sim.run import simulate
 
     started = time.process_time()
     with collector_paused():
-        read = digest(simulate(planned(order), order.replication))
-        found = metrics_of(read).as_dict()
-        del found["replication"]  # Beside the metrics already.
+        read, found = measured(order)
         found |= _waits(read, _objectives(order.scenario)) | _progress(read)
     spent = time.process_time() - started
     return Made(order.run, order.replication, order.label, order.version, "", spent, found)

@@ -71,6 +71,15 @@ def test_a_command_that_differs_is_named_with_both_versions() -> None:
     assert f"new      {first}" in text
 
 
+def test_a_command_of_another_type_that_holds_the_same_is_a_difference() -> None:
+    run = small_run("areal")
+    first = run.log.decisions[0]
+    untyped = (tuple(first.commands[0]), *first.commands[1:])
+    assert untyped == first.commands
+    with pytest.raises(ReplayError, match="command 0 differs"):
+        replay([first._replace(commands=untyped)], fresh(run))  # type: ignore[arg-type]
+
+
 def test_a_command_that_is_missing_is_a_difference() -> None:
     run = small_run("areal")
     first = run.log.decisions[0]

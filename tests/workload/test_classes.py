@@ -71,3 +71,14 @@ def test_a_class_with_the_laws_of_the_workload_has_the_lengths_of_a_workload_wit
 def test_a_share_of_nothing_is_refused(share: float) -> None:
     with pytest.raises(ParameterError, match="share"):
         of_class(share)
+
+
+def test_lengths_that_are_foreseen_are_those_of_a_prompts_own_class() -> None:
+    classes = of_class(1, Uniform(1, 90), Uniform(1, 50)), of_class(2, Uniform(100, 900), Uniform(60, 400))
+    foreseeing, asking = made(*classes), made(*classes)
+    for draw in range(70):
+        tokens = foreseeing.loaded_tokens(draw)
+        prompt, attempt = asking.prompt_at(draw)
+        assert tokens == asking.prompt_tokens(prompt)
+        assert foreseeing.response_tokens(prompt, attempt, 1) == asking.response_tokens(prompt, attempt, 1)
+        assert (tokens > 50) == (asking.class_of(prompt) == 1)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from rlsim.core.errors import DeadlockError, ParameterError, RlsimError
-from rlsim.planning.sweep.store import Made
+from rlsim.planning.sweep.store import Made, Number
 
 if TYPE_CHECKING:
     from rlsim.build import Plan
@@ -69,23 +69,31 @@ _planned: dict[str, Plan] = {}
 
 def make(order: Order) -> Made:
     """Make one run in this process; one that cannot come to its end says why."""
-    from rlsim.results.metrics import metrics_of
-    from rlsim.results.tables import digest
     from rlsim.sim.collector import collector_paused
-    from rlsim.sim.run import simulate
 
-    started, found, fault = time.process_time(), {}, ""
+    started, fault = time.process_time(), ""
+    found: dict[str, Number] = {}
     try:
         # Reading a run makes as much as simulating it: neither leaves cycles to look for before both are over.
         with collector_paused():
-            read = digest(simulate(planned(order), order.replication))
-            found = metrics_of(read).as_dict()
-            del found["replication"]  # Beside the metrics already.
+            read, found = measured(order)
             found |= _progress(read)
     except (DeadlockError, ParameterError) as error:
         fault = str(error)
     spent = time.process_time() - started
     return Made(order.run, order.replication, order.label, order.version, fault, spent, found)
+
+
+def measured(order: Order) -> tuple[Digest, dict[str, Number]]:
+    """A run made and read in this process, and its metrics."""
+    from rlsim.results.metrics import metrics_of
+    from rlsim.results.tables import digest
+    from rlsim.sim.run import simulate
+
+    read = digest(simulate(_planned_once(order), order.replication))
+    found = metrics_of(read).as_dict()
+    del found["replication"]  # Beside the metrics already.
+    return read, found
 
 
 def _progress(read: Digest) -> dict[str, str]:
@@ -118,7 +126,7 @@ def _begin_worker() -> None:
     gc.disable()
 
 
-def planned(order: Order) -> Plan:
+def _planned_once(order: Order) -> Plan:
     """The plan of a run, made once for replications in a row."""
     from rlsim.build import plan
 
