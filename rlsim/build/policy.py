@@ -7,6 +7,7 @@ from typing import Any
 from rlsim.build.pools import pool_places
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import ONE_CLASS, RequestClass, Shape
+from rlsim.learning.signals import NAMES as SIGNALS
 from rlsim.policies import combinations
 from rlsim.policies.batching.local_batches import Local
 from rlsim.policies.batching.micro_batch_stream import Stream
@@ -145,6 +146,10 @@ def _check_observations(scenario: Scenario, policy: Policy) -> None:
     if isinstance(policy.allocation, Watches) and scenario.learning is None:
         allowed = "a learning section: this policy looks at signals of responses that are under way"
         raise ParameterError("learning", None, allowed)
+    if isinstance(policy.allocation, Watches):
+        for signal in policy.allocation.signals:
+            if signal not in SIGNALS:
+                raise unknown("policy.parts.allocation.signal", signal, SIGNALS)
     if isinstance(policy.allocation, Reuses) and scenario.learning is None:
         allowed = "a learning section: it says what new weights accept of an old response"
         raise ParameterError("learning", None, allowed)

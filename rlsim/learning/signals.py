@@ -19,6 +19,7 @@ from rlsim.core.luck import GroupDraws, GroupLaw, Independent, IndependentNormal
 from rlsim.core.streams import FloatArray
 from rlsim.learning.model import Auroc, Signals
 
+NAMES = ("quality", "confidence", "entropy", "teacher-overlap", "repetition")
 PLACES = 100
 """Places of a response at which the noise of a reading is new."""
 _NORMAL = NormalDist()
@@ -41,13 +42,14 @@ class Readings:
         self._signals, self._seed, self._size = signals, seed, group_size
         self._own, self._new = math.sqrt(signals.persistence), math.sqrt(1 - signals.persistence)
         self._draws: dict[str, GroupDraws] = {}
-        self._by_name: dict[str, Callable[..., float]] = {
-            "quality": lambda *given: self._binormal(signals.quality, "quality", *given),
-            "confidence": lambda *given: self._binormal(signals.confidence, "confidence", *given),
-            "entropy": self._entropy,
-            "teacher-overlap": self._overlap,
-            "repetition": self._repetition,
-        }
+        laws: tuple[Callable[..., float], ...] = (
+            lambda *given: self._binormal(signals.quality, "quality", *given),
+            lambda *given: self._binormal(signals.confidence, "confidence", *given),
+            self._entropy,
+            self._overlap,
+            self._repetition,
+        )
+        self._by_name = dict(zip(NAMES, laws, strict=True))
 
     def read(
         self, name: str, prompt: int, attempt: int, member: int, share: float, outcome: bool, success: float

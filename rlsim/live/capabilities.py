@@ -8,8 +8,9 @@ from typing import Any, Literal
 from rlsim.build import Plan, PoolPlan
 from rlsim.core.discipline import VLLM
 from rlsim.core.errors import ParameterError
+from rlsim.live.readings import READ
 from rlsim.live.vllm_setup import Device
-from rlsim.policies.hooks import Branches, Reuses, Watches
+from rlsim.policies.hooks import Reuses, Watches
 from rlsim.policies.protocols import FetchesKv
 from rlsim.scenario.pools import pool_key
 
@@ -33,12 +34,15 @@ def refusals(plan: Plan, backend: Backend, device: Device) -> list[ParameterErro
 
 
 def watched(plan: Plan) -> list[ParameterError]:
-    """Signals that the policy reads off responses while they are made: real engines compute none."""
+    """Signals that nothing tells of responses to a task while they are made; without one, the learning model does."""
     allocation = plan.policy(plan.shape).allocation
-    if not isinstance(allocation, Watches):
+    if not isinstance(allocation, Watches) or plan.scenario.live.task is None:
         return []
-    allowed = "a part that watches no signal: live engines have nothing that computes one"
-    return [ParameterError("policy.parts.allocation", type(allocation).__name__, allowed)]
+    return [
+        ParameterError("policy.parts.allocation", f"a part that watches {signal}", f"one of {', '.join(READ)}")
+        for signal in allocation.signals
+        if signal not in READ
+    ]
 
 
 def contention_faults(plan: Plan) -> Iterator[ParameterError]:
@@ -55,25 +59,20 @@ def _policy_faults(plan: Plan) -> Iterator[ParameterError]:
         yield _moves_kv("ordering", policy.ordering)
     if policy.migration.transfers_kv:
         yield _moves_kv("migration", policy.migration)
-    yield from allocation_faults(plan)
+    learning = plan.scenario.learning if plan.scenario.live.task is None else None
+    if isinstance(policy.allocation, Reuses) and learning is not None and learning.drafts_checked_by != "engine":
+        allowed = "engine: live trainers check no drafts"
+        yield ParameterError("learning.drafts_checked_by", learning.drafts_checked_by, allowed)
 
 
-def allocation_faults(plan: Plan) -> Iterator[ParameterError]:
-    """What no real engine is asked for yet."""
-    policy = plan.policy(plan.shape)
-    if isinstance(policy.allocation, Reuses):
-        yield _allocates(policy.allocation, "checks old responses, and live engines tell no log-probabilities of them")
-    if isinstance(policy.allocation, Branches):
-        yield _allocates(policy.allocation, "forks calls under way, and live engines tell no marks of theirs")
+def reads_log_probs(plan: Plan) -> bool:
+    """Whether the policy wants to know how likely the tokens were that engines made, beside the trainer."""
+    return isinstance(plan.policy(plan.shape).allocation, Watches | Reuses)
 
 
 def _moves_kv(choice: str, part: object) -> ParameterError:
     allowed = "a part that moves no KV from one engine to another: live engines compute it again"
     return ParameterError(f"policy.parts.{choice}", type(part).__name__, allowed)
-
-
-def _allocates(part: object, why: str) -> ParameterError:
-    return ParameterError("policy.parts.allocation.use", type(part).__name__, f"another part: this one {why}")
 
 
 def _pool_faults(plan: Plan, pool: PoolPlan, backend: Backend, device: Device) -> Iterator[ParameterError]:

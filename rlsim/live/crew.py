@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from rlsim.core.commands import CallTool, Score, Submit
 from rlsim.core.engine import Request
+from rlsim.core.events import Noticed, Segments
 from rlsim.core.ticks import Ticks
+from rlsim.live.drafts import Acceptance
 from rlsim.live.pool import Served
 from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Rewards, Tools
+from rlsim.live.readings import Readings
 from rlsim.live.running import Running
 from rlsim.live.texts import Texts
 from rlsim.world.calls import Calls
@@ -57,19 +60,52 @@ class Crew:
     """What a trajectory is told where a tool has not answered."""
     score_now: Callable[[int, Sequence[int]], float] | None = None
     """The reward of (prompt, response) where no reward service is asked; None: nobody reads it."""
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    """Of drafts, where no learning model says how much of them stands."""
+    readings: Readings = field(default_factory=Readings)
+    """Of responses under way, where no learning model says what is read."""
     learnt: list[tuple[int, Learnt]] = field(default_factory=list)
     """What came of each training command, by step."""
 
     def call(self, command: Submit, request: Request) -> Call:
         """The engine's call for a submitted one."""
-        context = () if self.texts is None else self.texts.context(command, request.prompt)
         most = request.target_tokens if self.ignore_eos else request.max_tokens
-        return Call(command.sample, context, most, self.ignore_eos, command.priority, request)
+        context, draft_tokens = self._context(command, request)
+        return Call(command.sample, context, most, self.ignore_eos, command.priority, request, draft_tokens)
+
+    def _context(self, command: Submit, request: Request) -> tuple[Sequence[int], int | None]:
+        """What a call starts from, and how much of it is a draft to be checked."""
+        if self.texts is None:
+            return (), None
+        if command.draft < 0:
+            return self.texts.context(command, request.prompt), None
+        context = self.texts.check(command, request.prompt, request.context_tokens)
+        return context, len(context) - command.context_tokens
 
     def took(self, running: Running) -> None:
-        """Keep what a call has made."""
-        if self.texts is not None:
+        """Keep what a call has made; the token that ends a check is nobody's."""
+        if self.texts is not None and running.call.draft_tokens is None:
             self.texts.add(running.call.sample, running.made)
+
+    def accepted_tokens(self, running: Running) -> int | None:
+        """Of the draft that a call has checked; None where it has checked none that anybody can read."""
+        draft_tokens, sample = running.call.draft_tokens, running.call.sample
+        if self.texts is None or draft_tokens is None:
+            return None
+        old = self.texts.draft_log_probs(sample, draft_tokens)
+        return self.acceptance.tokens(sample, running.made.draft_log_probs, old)
+
+    def reuse(self, running: Running, reused: Segments) -> None:
+        """Let a sample begin with what stands of its draft."""
+        if self.texts is not None and running.call.draft_tokens is not None:
+            self.texts.accept(running.call.sample, running.made.draft_log_probs, reused)
+
+    def read(self, signal: str, noticed: Noticed, context_tokens: int) -> float:
+        """A signal of a call under way, at the mark that it has come to."""
+        if self.texts is None:
+            return noticed.value
+        response = self.texts.so_far_of_response(noticed.sample, context_tokens)
+        return self.readings.read(signal, noticed.sample, noticed.tokens, *response)
 
     def experiences(self, samples: Sequence[int]) -> list[Experience]:
         """Finished samples for the trainer; none where nobody reads tokens."""

@@ -10,6 +10,7 @@ from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew, Limits, Pace
+from rlsim.live.drafts import Acceptance
 from rlsim.live.fake_crew import pace_of, paced_rewards, paced_tools
 from rlsim.live.grpo import Objective
 from rlsim.live.models import Model, device_of
@@ -50,6 +51,7 @@ def crew_of(plan: Plan, world: World, clock: Clock, engines: Sequence[Engine], v
         texts=Texts(random_prompts(world.workload, vocabulary)),
         pace=pace_of(world),
         tool_fault=spelling.fault,
+        acceptance=Acceptance(seed, live.draft_lenience),
         limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),
     )
 

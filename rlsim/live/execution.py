@@ -40,6 +40,7 @@ from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Record, TellsMarks, TrainerLostError
 from rlsim.live.running import Running
 from rlsim.live.training import TrainerDriver
+from rlsim.policies.allocation.quality_head import SOLVED
 from rlsim.world.budget import SECONDS, Budget, Horizon
 from rlsim.world.deadlock import deadlock_report
 from rlsim.world.ledger import cut_of, final_rows
@@ -81,6 +82,8 @@ class Execution:
         if self._calls.lengths_drift:
             for replica in world.replicas:
                 replica.set_length(self._calls.length)
+        if crew.texts is not None:
+            crew.texts.so_far = self._fleet.so_far
         for engine in crew.engines:
             if isinstance(engine, TellsMarks):
                 engine.set_marked(self._marked)
@@ -151,11 +154,19 @@ class Execution:
         request = running.settle()
         if running.made.reason == "stop" and not running.call.ignore_eos:
             self._calls.stopped(request)
-        self._deliver(self._calls.ended(request, running.replica))
+        is_real = self._world.lesson is None
+        accepted_tokens = self._crew.accepted_tokens(running) if is_real else None
+        finished = self._calls.ended(request, running.replica, accepted_tokens)
+        self._crew.reuse(running, finished.reused)
+        self._deliver(finished)
 
     def _marked(self, request: Request, made_tokens: int) -> None:
         """A watched call came to a mark."""
-        self._deliver(self._calls.notice(request, made_tokens))
+        noticed = self._calls.notice(request, made_tokens)
+        if self._world.lesson is None:
+            signal, tokens = self._calls.trajectories[request.sample].signal, request.context_tokens + made_tokens
+            noticed = noticed._replace(value=self._crew.read(signal, noticed, tokens))
+        self._deliver(noticed)
 
     def lost(self, replica: int, cut: list[Running]) -> None:
         """A replica is gone, and with it these calls."""
@@ -314,6 +325,9 @@ class Execution:
         done = served.outcome == "done"
         earned = self._calls.reward(command.sample)
         reward = self._crew.rewarded(command.sample, served.value if done else NO_REWARD, earned)
+        if reward is not None:
+            complete = done and self._calls.trajectories[command.sample].complete
+            self._crew.readings.came_out(command.sample, reward > SOLVED if complete else None)
         self._deliver(Scored(command.sample, served.outcome, reward))
 
     def _wake_at(self, command: WakeAt) -> None:

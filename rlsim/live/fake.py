@@ -7,14 +7,14 @@ made of asyncio tasks, and whatever the two do differently is the executor's doi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlsim.core.engine import Request
 from rlsim.core.log import WindowRow
 from rlsim.core.replica import Replica
 from rlsim.live.clock import WAKES, Clock, Timer
-from rlsim.live.protocols import Call, EngineLostError, Made, Record, Weights
+from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Record, Weights
 
 
 class FakeEngine:
@@ -27,9 +27,9 @@ class FakeEngine:
         self._at_boundary: list[asyncio.Future[None]] = []
         self._ends: dict[int, asyncio.Future[str]] = {}
         self._windows: list[WindowRow] = []
-        self._marked: Callable[[Request, int], None] = lambda request, made_tokens: None
+        self._marked: Marked = lambda request, made_tokens: None
 
-    def set_marked(self, marked: Callable[[Request, int], None]) -> None:
+    def set_marked(self, marked: Marked) -> None:
         """Tell ``marked`` when a call comes to one of its marks."""
         self._marked = marked
 

@@ -10,7 +10,7 @@ from rlsim.core.commands import UpdateMode
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.protocols import Call, Engine, EngineLostError, Made, Record, TakesCallsPaused, TellsSteps, Weights
+from rlsim.live.protocols import Call, Engine, EngineLostError, Record, TakesCallsPaused, TellsSteps, Weights
 from rlsim.live.running import Running
 
 LAST_TOKENS_SECONDS = 5.0
@@ -70,6 +70,11 @@ class Fleet:
         running.task = asyncio.create_task(self._run(running))
         running.task.add_done_callback(self._caller.broken)
 
+    def so_far(self, sample: int) -> tuple[list[int], list[float]]:
+        """What has arrived of a call under way; nothing where there is none."""
+        running = self._running.get(sample)
+        return ([], []) if running is None else running.so_far()
+
     def stop(self, samples: Iterable[int]) -> list[Running]:
         """The calls of these samples that are under way now, for ``abort``; later ones are not meant."""
         found = [self._running[sample] for sample in samples if sample in self._running]
@@ -111,11 +116,11 @@ class Fleet:
 
     async def _cut_by_publication(self, engine: Engine, call: Call, running: Running) -> bool:
         """Run one engine call; whether it was cut to go on under other weights, once it may."""
-        part = Made()
+        part = running.begin()
         try:
             await engine.generate(call, part)
         finally:
-            running.add(part)
+            running.end()
         if part.reason != "abort" or running.stopped:
             return False
         return await self._may_go(running)

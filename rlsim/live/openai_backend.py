@@ -9,7 +9,7 @@ from typing import Any
 from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import to_seconds
-from rlsim.live.capabilities import allocation_faults, watched
+from rlsim.live.capabilities import reads_log_probs, watched
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
 from rlsim.live.crews import crew_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
@@ -20,6 +20,7 @@ from rlsim.live.servers.probe import probe_all
 from rlsim.live.servers.refusals import needs_of, refusals
 from rlsim.live.servers.settings import ServerSettings, settings_of
 from rlsim.live.torch_trainer import TorchTrainer
+from rlsim.policies.hooks import Reuses
 from rlsim.workload.workload import Workload
 from rlsim.world.world import World
 
@@ -46,14 +47,16 @@ class OpenAi:
         if trained and (live.model is None or not any(Path(live.model).glob("*.safetensors"))):
             allowed = "the folder of the model that the servers serve, with its weights, or live.trainer: paced"
             return [ParameterError("live.model", live.model, allowed)]
-        if unable := [*trainer_refusals(plan), *watched(plan), *allocation_faults(plan)]:
+        if unable := [*trainer_refusals(plan), *watched(plan), *drafts(plan)]:
             return unable
         try:
             self._settings = settings_of(live)
             self._offers = asyncio.run(probe_all(self._settings))
         except ParameterError as error:
             return [error]
-        needs = needs_of(plan, plan.policy(plan.shape), task=live.task is not None, trained=trained)
+        task = live.task is not None
+        log_probs = trained or (task and reads_log_probs(plan))
+        needs = needs_of(plan, plan.policy(plan.shape), task=task, trained=trained, log_probs=log_probs)
         return refusals(needs, self._offers)
 
     def workload(self, plan: Plan, replication: int) -> Workload:
@@ -85,3 +88,10 @@ class OpenAi:
                 if engine.gauges
             },
         }
+
+
+def drafts(plan: Plan) -> list[ParameterError]:
+    """Servers are asked for no log-probabilities of what they are given."""
+    part = plan.policy(plan.shape).allocation
+    allowed = "a part that checks no old responses, or --live vllm"
+    return [ParameterError("policy.parts.allocation", type(part).__name__, allowed)] if isinstance(part, Reuses) else []

@@ -15,7 +15,8 @@ from typing import Literal
 
 from rlsim.core.errors import RlsimError
 from rlsim.live.busy import Busy
-from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
+from rlsim.live.marks import MarkTeller
+from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
 from rlsim.live.servers.client import Client, ServerFaultError
 from rlsim.live.servers.dialects import PATHS, Order, Piece, body, piece, text_prompt
 from rlsim.live.servers.gauges import GaugeRow, gauge_row, preemptions, read_gauges
@@ -59,6 +60,11 @@ class OpenAiEngine:
         self._going = asyncio.Event()
         self._going.set()
         self._minders: list[asyncio.Task[None]] = []
+        self._marks = MarkTeller()
+
+    def set_marked(self, marked: Marked) -> None:
+        """Tell ``marked`` when a call comes to one of its marks."""
+        self._marks.marked = marked
 
     async def start(self) -> None:
         """Find out what it offers, unless that is known, and call its weights version 0."""
@@ -139,8 +145,9 @@ class OpenAiEngine:
         async with aclosing(self._client.stream(PATHS[offers.dialect], sent)) as chunks:
             async for chunk in chunks:
                 last = self._understood(chunk)
-                opened.heard_at = _loop_seconds()
+                opened.heard_at, before = _loop_seconds(), len(opened.made.tokens)
                 self._take(opened, last)
+                self._marks.grown(call, opened.made, before, bool(opened.made.reason))
                 self._check_prompt(call, last)
         if not opened.made.reason:
             raise self._client.lost("the connection was cut amid a call")

@@ -40,7 +40,9 @@ class Call:
     """Whether it makes exactly ``max_tokens``: the workload decides lengths, not the model."""
     priority: int
     request: Request
-    """The same call as the simulated engine takes it; real engines have no use for it."""
+    """The same call as the simulated engine takes it; of it, real engines need the marks alone."""
+    draft_tokens: int | None = None
+    """Tokens at the end of ``context`` that are a draft: the call is its check. None: it checks nothing."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,8 @@ class Made:
     first_token_at: Ticks = -1
     undelivered_tokens: int = 0
     """Tokens the engine sampled after it was told to stop, which nobody got."""
+    draft_log_probs: list[float] = field(default_factory=list)
+    """Of the tokens of a draft, under the weights that check it; complete when ``generate`` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +145,16 @@ class TellsSteps(Protocol):
         ...
 
 
+Marked = Callable[[Request, int], None]
+"""Told of a call that has made so many tokens, a mark of its, and goes on."""
+
+
 @runtime_checkable
 class TellsMarks(Protocol):
     """An engine that tells when a call comes to one of its marks."""
 
-    def set_marked(self, marked: Callable[[Request, int], None]) -> None:
-        """``marked(request, output tokens)`` is called at each."""
+    def set_marked(self, marked: Marked) -> None:
+        """``marked(request, output tokens)`` is called at each, once ``made`` has these tokens."""
         ...
 
 

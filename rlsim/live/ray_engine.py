@@ -17,7 +17,8 @@ from typing import Any
 from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
 from rlsim.core.ticks import Ticks
-from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
+from rlsim.live.marks import MarkTeller
+from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
 from rlsim.live.ray_actor import Actor, ActorGoneError, Hire
 from rlsim.live.ray_clock import Offset, host, offset
 from rlsim.live.ray_freight import Freight
@@ -35,7 +36,7 @@ SAME_CLOCK = Offset(0, 0)
 class _Open:
     """A call under way."""
 
-    sample: int
+    call: Call
     made: Made
     ended: asyncio.Future[RlsimError | None]
     begun: asyncio.Future[Any]
@@ -49,6 +50,7 @@ class RayEngine:
         self._hire, self._freight = hire, freight
         self._numbers = itertools.count()
         self._open: dict[int, _Open] = {}
+        self._marks = MarkTeller()
         self._actor: Actor | None = None
         self._listener: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
@@ -57,6 +59,10 @@ class RayEngine:
         """Where it is, once it has started."""
         self.offset = SAME_CLOCK
         """The clock of its node."""
+
+    def set_marked(self, marked: Marked) -> None:
+        """Tell ``marked`` when a call comes to one of its marks, as far as has been reported."""
+        self._marks.marked = marked
 
     async def start(self) -> None:
         """Hire the actor, compare clocks, bring the model where it was made for the run, start the engine."""
@@ -82,7 +88,7 @@ class RayEngine:
         """Run a call to its end; what had been reported when the actor was lost is in ``made``."""
         number = next(self._numbers)
         begun = asyncio.ensure_future(self._ask("begin", number, _bare(call)))
-        opened = self._open[number] = _Open(call.sample, made, asyncio.get_running_loop().create_future(), begun)
+        opened = self._open[number] = _Open(call, made, asyncio.get_running_loop().create_future(), begun)
         try:
             await begun
             fault = await opened.ended
@@ -109,7 +115,7 @@ class RayEngine:
         opened = self._open.get(news.number)
         if opened is None:
             return
-        made = opened.made
+        made, before = opened.made, len(opened.made.tokens)
         made.tokens += news.tokens
         made.log_probs += news.log_probs
         made.segments = news.segments
@@ -117,12 +123,14 @@ class RayEngine:
             made.first_token_at = min(self.offset.ticks(news.first_token_at, self._now), self._now())
         if news.made is not None:
             made.undelivered_tokens, made.reason = news.made.undelivered_tokens, news.made.reason
+            made.draft_log_probs = news.made.draft_log_probs
             _end(opened, news.fault)
+        self._marks.grown(opened.call, made, before, news.made is not None)
 
     async def abort(self, samples: Sequence[int]) -> None:
         """End calls, once they have reached the actor."""
         wanted = set(samples)
-        begun = [opened.begun for opened in self._open.values() if opened.sample in wanted]
+        begun = [opened.begun for opened in self._open.values() if opened.call.sample in wanted]
         await asyncio.gather(*begun, return_exceptions=True)
         await self._ask("abort", list(samples))
 

@@ -49,7 +49,7 @@ class News:
     first_token_at: Ticks
     """By the node's clock."""
     made: Made | None = None
-    """When it has ended: its reason and what nobody got; nothing else is in it."""
+    """When it has ended: its reason, what nobody got, what was said of a draft; nothing else is in it."""
     fault: RlsimError | None = None
     """Why it has ended before its end."""
 
@@ -70,8 +70,16 @@ class _Open:
         if not tokens and not self.is_done:
             return None
         self.told_tokens += len(tokens)
-        end = Made(reason=made.reason, undelivered_tokens=made.undelivered_tokens) if self.is_done else None
-        return News(number, tokens, log_probs, made.segments, made.first_token_at, end, self.fault)
+        return News(number, tokens, log_probs, made.segments, made.first_token_at, self._end(), self.fault)
+
+    def _end(self) -> Made | None:
+        """What is told once, at the end."""
+        made = self.made
+        if not self.is_done:
+            return None
+        return Made(
+            reason=made.reason, undelivered_tokens=made.undelivered_tokens, draft_log_probs=made.draft_log_probs
+        )
 
 
 class EngineHost:

@@ -13,12 +13,14 @@ from rlsim.live.protocols import Call, Made
 class Running:
     """One submitted call until it has ended."""
 
-    __slots__ = ("call", "go", "lost", "made", "replica", "stopped", "task")
+    __slots__ = ("call", "go", "lost", "made", "part", "replica", "stopped", "task")
 
     def __init__(self, replica: int, call: Call) -> None:
         self.replica, self.call = replica, call
         self.made = Made()
         """By the engine calls that have ended."""
+        self.part: Made | None = None
+        """By the one under way."""
         self.stopped = False
         """Whether the policy has asked for its end."""
         self.lost = False
@@ -27,14 +29,25 @@ class Running:
         """What it waits for between a cut by a publication and its resumption."""
         self.task: asyncio.Task[None]
 
-    def add(self, part: Made) -> None:
-        """Take in what an engine call has made."""
-        made = self.made
+    def begin(self) -> Made:
+        """What the engine call that begins now is to fill."""
+        self.part = Made()
+        return self.part
+
+    def so_far(self) -> tuple[list[int], list[float]]:
+        """Token ids, and their log-probabilities where engines tell, of all that has arrived."""
+        part = self.part or Made()
+        return [*self.made.tokens, *part.tokens], [*self.made.log_probs, *part.log_probs]
+
+    def end(self) -> None:
+        """Take in what the engine call has made that ends now."""
+        made, part, self.part = self.made, self.part or Made(), None
         made.tokens += part.tokens
         made.log_probs += part.log_probs
         made.segments = joined(made.segments, part.segments)
         made.reason = part.reason
         made.undelivered_tokens += part.undelivered_tokens
+        made.draft_log_probs = part.draft_log_probs
         if made.first_token_at < 0:
             made.first_token_at = part.first_token_at
 
@@ -59,7 +72,8 @@ class Running:
         left.content, left.lineage = request.content, request.lineage
         left.marks = tuple(mark - made for mark in request.marks)
         context = [*call.context, *self.made.tokens] if call.context else ()
-        return Call(call.sample, context, call.max_tokens - made, call.ignore_eos, call.priority, left)
+        most = call.max_tokens - made
+        return Call(call.sample, context, most, call.ignore_eos, call.priority, left, call.draft_tokens)
 
     def settle(self) -> Request:
         """The request as an engine would have left it that ran the call in one go."""

@@ -21,7 +21,18 @@ RESERVED_IDS = 8
 class Text:
     """One trajectory."""
 
-    __slots__ = ("context", "group", "log_probs", "made", "number", "prompt_tokens", "reward", "segments", "turn_from")
+    __slots__ = (
+        "context",
+        "draft",
+        "group",
+        "log_probs",
+        "made",
+        "number",
+        "prompt_tokens",
+        "reward",
+        "segments",
+        "turn_from",
+    )
 
     def __init__(self, number: int, group: int, prompt: Sequence[int]) -> None:
         self.number, self.group = number, group
@@ -33,22 +44,42 @@ class Text:
         self.log_probs: list[float] = []
         self.segments: Segments = ()
         self.reward: float | None = None
+        self.draft = -1
+        """The sample that its first call checks."""
 
-    def take_over(self, parent: Text, context_tokens: int) -> None:
-        """Begin with the first tokens of another one, which is trained on them: here they count as given."""
-        self.context = parent.context[:context_tokens]
+    def take_over(self, parent: Text, under_way: Sequence[int], context_tokens: int, is_scored: bool) -> None:
+        """Begin with the first tokens of another one, which is trained on them: here they count as given.
+
+        ``under_way`` are those of its call that runs; ``is_scored``: engines tell log-probabilities.
+        """
+        self.context = [*parent.context, *under_way][:context_tokens]
         given = len(self.context) - self.prompt_tokens
         self.made = [False] * given
-        self.log_probs = [0.0] * given if parent.log_probs else []
+        self.log_probs = [0.0] * given if is_scored else []
         self.turn_from = len(self.context)
+
+    def begin_with(self, draft: Text, log_probs: Sequence[float], reused: Segments) -> None:
+        """Begin with the first tokens of an earlier one, which are this one's own from now on."""
+        kept = sum(tokens for _, tokens in reused)
+        self.context += draft.context[self.prompt_tokens : self.prompt_tokens + kept]
+        self.made += [True] * kept
+        self.log_probs += log_probs[:kept]
+        self.segments = reused
 
 
 class Texts:
     """Trajectories by sample, while they live."""
 
-    def __init__(self, prompt: Callable[[int], Sequence[int]]) -> None:
-        """``prompt(number)`` gives the token ids of a prompt."""
-        self._prompt = prompt
+    def __init__(
+        self,
+        prompt: Callable[[int], Sequence[int]],
+        so_far: Callable[[int], tuple[Sequence[int], Sequence[float]]] = lambda sample: ((), ()),
+    ) -> None:
+        """``prompt(number)`` gives the token ids of a prompt.
+
+        ``so_far(sample)`` those that its call under way has made, and their log-probabilities.
+        """
+        self._prompt, self.so_far = prompt, so_far
         self._texts: dict[int, Text] = {}
         self._groups: dict[tuple[int, int], int] = {}
 
@@ -62,7 +93,7 @@ class Texts:
             group = self._groups.setdefault((command.draw, command.recycle), len(self._groups))
             text = self._texts[command.sample] = Text(number, group, self._prompt(number))
             if command.fork is not None:
-                text.take_over(self._texts[command.fork.parent], command.context_tokens)
+                self._fork(text, command.fork.parent, command.context_tokens)
         if not command.made_tokens:
             text.turn_from = len(text.context)
         if len(text.context) != command.context_tokens:
@@ -71,6 +102,34 @@ class Texts:
                 f"the run has {len(text.context)}"
             )
         return tuple(text.context)
+
+    def _fork(self, text: Text, sample: int, context_tokens: int) -> None:
+        parent, (tokens, log_probs) = self._texts[sample], self.so_far(sample)
+        text.take_over(parent, tokens, context_tokens, bool(parent.log_probs or log_probs))
+
+    def check(self, command: Submit, number: int, context_tokens: int) -> Sequence[int]:
+        """What the check of a draft starts from: so many tokens of prompt and draft."""
+        self.context(command, number)
+        self._texts[command.sample].draft = command.draft
+        return tuple(self._texts[command.draft].context[:context_tokens])
+
+    def draft_log_probs(self, sample: int, tokens: int) -> Sequence[float]:
+        """Of the first tokens of a sample's draft, under the weights that made them."""
+        return self._texts[self._texts[sample].draft].log_probs[:tokens]
+
+    def accept(self, sample: int, log_probs: Sequence[float], reused: Segments) -> None:
+        """Let a sample begin with what the weights that checked its draft accept of it."""
+        text = self._texts[sample]
+        text.begin_with(self._texts[text.draft], log_probs, reused)
+
+    def so_far_of_response(self, sample: int, context_tokens: int) -> tuple[Sequence[int], Sequence[float]]:
+        """Tokens that the model made of the response up to a length of the context, and their log-probabilities."""
+        text, (tokens, log_probs) = self._texts[sample], self.so_far(sample)
+        more = context_tokens - len(text.context)
+        own = [at for at, by_model in enumerate(text.made) if by_model]
+        response = text.context[text.prompt_tokens :]
+        before = [text.log_probs[at] for at in own] if text.log_probs else []
+        return [*(response[at] for at in own), *tokens[:more]], [*before, *log_probs[:more]]
 
     def add(self, sample: int, made: Made) -> None:
         """Append what a call has made."""

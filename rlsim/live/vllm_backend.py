@@ -8,7 +8,7 @@ from typing import Any
 
 from rlsim.build import Plan, PoolPlan
 from rlsim.core.errors import ParameterError
-from rlsim.live.capabilities import refusals
+from rlsim.live.capabilities import reads_log_probs, refusals
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
 from rlsim.live.crews import core_of, crew_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
@@ -55,7 +55,8 @@ class Vllm:
         live = plan.scenario.live
         task = task_of(live, plan.scenario.seed)
         model = model_of(plan.scenario, work, task)
-        details = {"log_probs": live.trainer == "torch", "eos": None if task is None else task.eos}
+        log_probs = live.trainer == "torch" or reads_log_probs(plan)
+        details = {"log_probs": log_probs, "eos": None if task is None else task.eos}
         engines = [
             VllmSpec(
                 replica,
@@ -101,7 +102,9 @@ class PacedVllm:
 
         def setup(replica: int) -> EngineSetup:
             pool: PoolPlan = plan.pool_of(replica)
-            return paced_setup(pool, work / f"engine-{replica}", core=core_of(live, replica))
+            return paced_setup(
+                pool, work / f"engine-{replica}", core=core_of(live, replica), log_probs=reads_log_probs(plan)
+            )
 
         engines = [VllmSpec(replica, setup(replica)) for replica in range(len(world.replicas))]
         placed = self._site.place(engines, None, clock, work)

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
-from rlsim.core.events import Segments
 from rlsim.core.ticks import Ticks, to_seconds
+from rlsim.live.marks import MarkTeller
 from rlsim.live.notes import (
     TICKS_PER_NANOSECOND,
     EndReader,
@@ -34,7 +34,8 @@ from rlsim.live.notes import (
     zero_ns,
 )
 from rlsim.live.pace import write_law
-from rlsim.live.protocols import Call, EngineLostError, Made, Now, Record, Weights
+from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
+from rlsim.live.vllm_calls import sampling, segments, take, take_draft
 from rlsim.live.vllm_setup import EngineSetup, engine_args, prepare_environment, require_vllm, scheduler_name
 
 ASK_AGAIN_SECONDS = 0.002
@@ -69,8 +70,13 @@ class VllmEngine:
         self._served = 0
         """Version that the engine serves, by its last answer."""
         self._sentinels: list[int] = []
+        self._marks = MarkTeller()
         self._llm: Any = None
         self._lost: asyncio.Future[None]
+
+    def set_marked(self, marked: Marked) -> None:
+        """Tell ``marked`` when a call comes to one of its marks."""
+        self._marks.marked = marked
 
     async def start(self) -> None:
         """Start the engine's process and load the model; version 0."""
@@ -198,17 +204,17 @@ class VllmEngine:
         prompt = TokensPrompt(prompt_token_ids=list(call.context))
         priority = call.priority if self.setup.scheduling_policy == "priority" else 0
         # AsyncLLM.generate does the same, but does not tell when the call has been sent
-        outputs = await self._llm.add_request(name, prompt, self._sampling(call), priority=priority)
+        outputs = await self._llm.add_request(name, prompt, sampling(self.setup, call), priority=priority)
         self._arriving.discard(call.sample)
         output = None
         while output is None or not output.finished:
             output = outputs.get_nowait() or await outputs.get()
             piece = output.outputs[0]
-            self._take(piece, made)
+            self._take(output, call, made)
         if piece.finish_reason not in ("stop", "length", "abort"):
             raise RlsimError(f"vLLM ended a call with {piece.finish_reason!r}")
         if piece.weight_versions is not None:
-            made.segments = _segments(piece.weight_versions)
+            made.segments = segments(piece.weight_versions)
         made.undelivered_tokens = await self._sampled(name) - len(made.tokens)
         made.reason = piece.finish_reason
 
@@ -217,31 +223,15 @@ class VllmEngine:
         while self._arriving.intersection(samples) and not self._lost.done():
             await asyncio.sleep(0)
 
-    def _sampling(self, call: Call) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        stops = [self.setup.eos] if self.setup.eos is not None and not call.ignore_eos else None
-        return SamplingParams(
-            temperature=1.0,
-            max_tokens=call.max_tokens,
-            ignore_eos=call.ignore_eos,
-            stop_token_ids=stops,
-            detokenize=False,
-            logprobs=0 if self.setup.log_probs else None,
-            output_kind=RequestOutputKind.DELTA,
-        )
-
-    def _take(self, piece: Any, made: Made) -> None:
-        tokens = list(piece.token_ids)
-        if not tokens:
+    def _take(self, output: Any, call: Call, made: Made) -> None:
+        piece, before = output.outputs[0], len(made.tokens)
+        take_draft(output, call, made)
+        if not piece.token_ids:
             return
         if made.first_token_at < 0:
             made.first_token_at = self._now()
-        made.tokens += tokens
-        made.segments = _grown(made.segments, self._served, len(tokens))
-        if piece.logprobs is not None:
-            made.log_probs += [at[token].logprob for at, token in zip(piece.logprobs, tokens, strict=True)]
+        take(piece, made, self._served)
+        self._marks.grown(call, made, before, output.finished)
 
     async def _sampled(self, name: str) -> int:
         """Tokens that the engine made for a call which has ended, by its own count."""
@@ -370,17 +360,6 @@ class VllmEngine:
 
 def _nothing() -> None:
     """In place of what has been done."""
-
-
-def _segments(spans: Sequence[Any]) -> Segments:
-    """VLLM's spans (version, first token, end) as (version, tokens)."""
-    return tuple((int(span.version), span.end - span.start) for span in spans if span.end > span.start)
-
-
-def _grown(segments: Segments, version: int, tokens: int) -> Segments:
-    if segments and segments[-1][0] == version:
-        return (*segments[:-1], (version, segments[-1][1] + tokens))
-    return (*segments, (version, tokens))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,7 @@ def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
         "late_share": late / steps if steps else 0.0,
         "worst_lateness_seconds": max((record.worst_lateness_seconds for record in records), default=0.0),
         "learning": [{"step": step, **learnt.metrics} for step, learnt in made.crew.learnt if learnt.metrics],
+        "signals": [asdict(told) for told in made.crew.readings.told()],
         **backend.facts(),
     }
 
@@ -163,7 +164,18 @@ def learning_text(made: LiveRun, parts: int = 10) -> str:
             f"  {some[0][0] + 1:4}-{some[-1][0] + 1:<4} {means['reward_mean']:7.3f}  {ess:>17}  "
             f"{means['response_tokens_mean']:15.1f}  {means['clipped_share']:7.1%}  {means['kl']:6.3f}"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + _signal_lines(made)) + "\n"
+
+
+def _signal_lines(made: LiveRun) -> list[str]:
+    """How well signals told successes from failures; nothing where nobody watched."""
+    told = made.crew.readings.told()
+    if not told:
+        return []
+    lines = ["Signals, of responses that came to their own end", "  signal      at tokens  responses  area under ROC"]
+    return lines + [
+        f"  {one.signal:11} {one.tokens:9}  {one.responses:9}  {one.auroc:6.2f} ± {one.half_width:.2f}" for one in told
+    ]
 
 
 def _mean(rows: Sequence[tuple[int, Learnt]], name: str) -> float:

@@ -132,6 +132,11 @@ GO_ON = Verdict()
 class Watches(Protocol):
     """Allocation that looks at responses while they are made (hook H4), and gives some up or ends them."""
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of what it may watch."""
+        ...
+
     def watch(self, view: View, sample: Sample) -> Watch | None:
         """What is to be noticed of the call about to be submitted."""
         ...

@@ -276,9 +276,13 @@ def _validated(cls: type[Part], given: Mapping[str, object], path: str) -> Part:
 
 def _checked(kind: Any, value: object, path: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
+    from pydantic_core import to_json
 
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     try:
-        return TypeAdapter(kind).validate_python(value, strict=True)
+        if isinstance(value, list):  # as a file has it: strictly, only an array of JSON is a tuple
+            return adapter.validate_json(to_json(value), strict=True)
+        return adapter.validate_python(value, strict=True)
     except ValidationError as error:
         raise ParameterError(path, value, str(error.errors()[0]["msg"])) from error
 

@@ -70,7 +70,7 @@ def groups_waiting(tables: Tables) -> Curve:
     buffer is not in the tables.
     """
     samples = tables["samples"]
-    settled = samples["fate"].isin(["trained", "buffered"]) & samples["finish_reason"].isin(["stop", "length"])
+    settled = samples["fate"].isin(["trained", "buffered"]) & samples["finish_reason"].isin(["stop", "length", "cut"])
     groups = samples.assign(settled=settled, ready=samples["finished_seconds"]).groupby("group", sort=True)
     found = groups.agg(settled=("settled", "all"), ready=("ready", "max"), taken=("trained_seconds", "max"))
     found = found[found["settled"]]

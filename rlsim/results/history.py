@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlsim.core.commands import Command, Submit, Train
+from rlsim.core.commands import Command, Score, Submit, Train
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Cut, Event, Finished, ReplicaLost, Scored, Segments, Synced, ToolReturned
 from rlsim.core.log import RunLog
@@ -23,6 +23,7 @@ class Life:
     __slots__ = (
         "calls",
         "context_tokens",
+        "cut",
         "draw",
         "ended_tokens",
         "finish_reason",
@@ -54,6 +55,8 @@ class Life:
         """With the tool outputs that a parent had read."""
         self.submitted = now
         self.first_token = self.finished = self.tool_since = NEVER
+        self.cut = NEVER
+        """When its last call was cut, unless another followed."""
         self.finish_reason = ""
         self.version_first = self.version_last = -1
         self.calls = self.turns = self.segments = 0
@@ -137,7 +140,10 @@ class _Reader:
         for command in commands:
             if type(command) is Submit:
                 self._submit(now, command)
+            elif type(command) is Score:
+                self._is_over([command.sample])
             elif type(command) is Train:
+                self._is_over(command.samples)
                 made = Training(command.step, now, self._version, command.samples, command.updates)
                 self.history.trainings.append(made)
 
@@ -149,6 +155,13 @@ class _Reader:
         history.tool_waits += [(life.replica, life.tool_since, end) for life in waiting]
         return history
 
+    def _is_over(self, samples: Iterable[int]) -> None:
+        """What was cut last is all there will be of a response that is scored or trained on."""
+        for sample in samples:
+            life = self.history.lives[sample]
+            if life.cut != NEVER:
+                life.finished, life.finish_reason = life.cut, "cut"
+
     def _submit(self, now: Ticks, command: Submit) -> None:
         history = self.history
         life = history.lives.get(command.sample)
@@ -156,6 +169,7 @@ class _Reader:
             group = self._groups.setdefault((command.draw, command.recycle), len(self._groups))
             life = history.lives[command.sample] = Life(command, group, now)
         life.calls += 1
+        life.cut = NEVER
         life.turns = command.turn + 1
         life.replica, life.context_tokens = command.replica, command.context_tokens
         history.call_starts.append(now)
@@ -179,7 +193,9 @@ class _Reader:
     def _cut(self, now: Ticks, event: Aborted | ReplicaLost) -> None:
         for cut in event.cuts:
             self._first_token(cut)
-            self._call_ended(now, self.history.lives[cut.sample], cut.replica, cut.segments)
+            life = self.history.lives[cut.sample]
+            life.cut = now
+            self._call_ended(now, life, cut.replica, cut.segments)
 
     def _first_token(self, ended: Finished | Cut) -> None:
         life = self.history.lives[ended.sample]

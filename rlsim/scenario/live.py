@@ -65,6 +65,12 @@ class Live(Section):
         description="Supervised steps on answers of the task before the run: random weights begin as a checkpoint that "
         "succeeds at times",
     )
+    draft_lenience: float = Field(
+        default=1.0,
+        ge=1,
+        description="A token of a draft stands with this times the ratio of its probabilities under new and old "
+        "weights (arXiv 2509.23232)",
+    )
     loss: Loss = Field(default=Loss(), description="How the trainer learns")
     servers: tuple[Name, ...] = Field(
         default=(), strict=False, description="URLs of OpenAI-compatible servers, one a replica, for --live openai"

@@ -124,11 +124,14 @@ class Calls:
         trajectory = self.trajectories[request.sample]
         trajectory.length_tokens = trajectory.made_tokens + request.tokens - request.context_tokens
 
-    def ended(self, request: Request, replica: int) -> Finished:
-        """What the policy is told of a call that ended by itself."""
+    def ended(self, request: Request, replica: int, accepted_tokens: int | None = None) -> Finished:
+        """What the policy is told of a call that ended by itself.
+
+        ``accepted_tokens`` of a draft are those that real weights accept; with a learning model it says how many.
+        """
         trajectory = self.trajectories[request.sample]
         if trajectory.draft is not None:
-            return self._checked(request, trajectory, replica)
+            return self._checked(request, trajectory, trajectory.draft, replica, accepted_tokens)
         made = request.tokens - request.context_tokens
         trajectory.response_tokens += made
         self._made_by(trajectory, tuple(request.segments))
@@ -147,14 +150,20 @@ class Calls:
             trajectory.turn_lengths.append(trajectory.made_tokens + made)
         return Finished(request.sample, replica, made, tuple(request.segments), reason, request.first_token)
 
-    def _checked(self, request: Request, trajectory: Trajectory, replica: int) -> Finished:
+    def _checked(
+        self, request: Request, trajectory: Trajectory, draft: Draft, replica: int, accepted_tokens: int | None
+    ) -> Finished:
         """Keep what the weights that checked a draft accept of it."""
-        draft, lesson, version = trajectory.draft, self._world.lesson, request.segments[0][0]
-        assert draft is not None
+        version, lesson = request.segments[0][0], self._world.lesson
         trajectory.draft, self.check_tokens = None, self.check_tokens + 1
-        share = 1.0 if lesson is None else lesson.course.accepted_share(*trajectory.place, draft.of.version, version)
+        if lesson is not None:
+            share = lesson.course.accepted_share(*trajectory.place, draft.of.version, version)
+            kept = draft.tokens if share >= 1.0 else int(share * draft.tokens)
+        else:
+            kept = draft.tokens if accepted_tokens is None else accepted_tokens
+            share = kept / max(1, draft.tokens)
         made = (request.content, request.prompt_tokens) if self._engine_checks else None
-        kept = draft.accept(trajectory, share, version, made)
+        draft.accept(trajectory, kept, share, version, made)
         reused = ((version, kept),) if kept else ()
         self._made_by(trajectory, reused)
         reason: Literal["stop", "tool", "checked"] = "checked"
@@ -164,7 +173,7 @@ class Calls:
         return Finished(request.sample, replica, 0, (), reason, request.first_token, reused)
 
     def notice(self, request: Request, made_tokens: int) -> Noticed:
-        """What a watched call shows once it has made so many tokens."""
+        """What a watched call shows once it has made so many tokens; nothing where no model says what it reads."""
         trajectory = self.trajectories[request.sample]
         turn_from = trajectory.given_tokens + trajectory.response_tokens - trajectory.made_tokens
         tokens = request.context_tokens + made_tokens - turn_from

@@ -93,9 +93,30 @@ def test_kv_does_not_move_between_live_engines(parts: dict[str, Any], key: str) 
     assert keys(made) == [key]
 
 
-@pytest.mark.parametrize("backend", ["vllm", "vllm-paced"])
-def test_no_live_engine_reads_signals_off_its_responses(backend: str) -> None:
+TASK = {"task": {"name": "successor"}}
+
+
+def allocated(use: str, **sections: Any) -> Plan:
+    policy = {"preset": "one-step-off", "parts": {"allocation": {"use": use}}}
     workload = {**BASE["workload"], "group_size": 8}
-    for use, found in (("arrol", ["policy.parts.allocation"]), ("dapo", [])):
-        policy = {"preset": "one-step-off", "parts": {"allocation": {"use": use}}}
-        assert keys(planned({}, policy=policy, learning={}, workload=workload), backend) == found
+    return planned({}, policy=policy, workload=workload, **{"learning": {}, **sections})
+
+
+@pytest.mark.parametrize("use", ["arrol", "espo", "hive", "duet", "shortopd", "spark", "spec-rl", "dapo"])
+@pytest.mark.parametrize("live", [{}, TASK])
+def test_signals_forks_and_drafts_are_taken(use: str, live: dict[str, Any]) -> None:
+    assert keys(allocated(use, live=live)) == []
+
+
+@pytest.mark.parametrize("use", ["pg-opd", "prune-opd", "adwin"])
+def test_a_signal_that_nothing_tells_of_a_task_is_refused(use: str) -> None:
+    found = refusals(allocated(use, live=TASK), "vllm", "cuda")
+    assert [fault.path for fault in found] == ["policy.parts.allocation"]
+    assert "teacher-overlap" in str(found[0].found)
+    assert keys(allocated(use, live={})) == [], "without a task the learning model tells it"
+
+
+def test_drafts_are_checked_by_engines() -> None:
+    model = {"drafts_checked_by": "trainer"}
+    assert keys(allocated("spec-rl", learning=model)) == ["learning.drafts_checked_by"]
+    assert keys(allocated("spec-rl", learning=model, live=TASK)) == [], "with a task nobody reads that section"

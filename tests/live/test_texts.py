@@ -78,3 +78,37 @@ def test_a_fork_begins_with_its_parents_tokens_and_trains_on_its_own_alone() -> 
 def test_a_fork_beyond_what_its_parent_has_ends_the_run() -> None:
     with pytest.raises(RlsimError, match="counts 20 tokens of context, the run has 9"):
         two_turns().context(forked(6, 20), 5)
+
+
+def test_a_fork_takes_over_what_the_call_of_its_parent_has_made_by_then() -> None:
+    texts = Texts(lambda number: PROMPT, lambda sample: ([1, 2, 3, 4], [-1.0, -2.0, -3.0, -4.0]))
+    texts.context(submit(0, 0, 3), 5)
+    child = Submit(6, 0, 2, 0, 2, 0, 2, 5, fork=Fork(4, 0, 2, 2))
+    assert texts.context(child, 5) == (9, 8, 7, 1, 2)
+    texts.so_far = lambda sample: ([], [])
+    texts.add(6, made(50))
+    told = texts.experience(6, 1.0)
+    assert (list(told.response), list(told.made_by_model)) == ([1, 2, 50], [False, False, True])
+    assert list(told.log_probs) == [0.0, 0.0, -0.5]
+
+
+def test_a_response_so_far_is_what_the_model_made_up_to_a_length() -> None:
+    texts = two_turns()
+    texts.so_far = lambda sample: ([60, 61, 62], [-6.0, -6.1, -6.2])
+    assert texts.so_far_of_response(4, 11) == ([1, 2, 3, 6, 60, 61], [-0.5, -0.5, -0.5, -0.5, -6.0, -6.1])
+
+
+def test_what_stands_of_a_draft_is_the_samples_own_under_the_weights_that_checked_it() -> None:
+    texts = Texts(lambda number: PROMPT)
+    texts.context(submit(0, 0, 3), 5)
+    texts.add(4, made(1, 2, 3, 4))
+    check = Submit(9, 0, 7, 0, 1, 0, 0, 3, draft=4)
+    assert texts.check(check, 5, 6) == (9, 8, 7, 1, 2, 3)
+    assert texts.draft_log_probs(9, 3) == [-0.5] * 3
+    texts.accept(9, [-0.1, -0.2, -0.3], ((5, 2),))
+    assert texts.context(Submit(9, 0, 7, 0, 1, 0, 2, 5), 5) == (9, 8, 7, 1, 2)
+    texts.add(9, made(80, version=5))
+    told = texts.experience(9, 1.0)
+    assert (list(told.response), list(told.log_probs)) == ([1, 2, 80], [-0.1, -0.2, -0.5])
+    assert list(told.made_by_model) == [True] * 3
+    assert told.segments == ((5, 3),)

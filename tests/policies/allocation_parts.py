@@ -96,6 +96,7 @@ class Pruner(Plain):
     """Of a group, whoever comes to a mark while another runs ends the others."""
 
     told: list[tuple[int, int]] = field(default_factory=list)
+    signals: ClassVar[tuple[str, ...]] = ("quality",)
 
     def watch(self, view: View, sample: Sample) -> Watch:
         return Watch("quality", (8, 16))
@@ -109,6 +110,8 @@ class Pruner(Plain):
 @dataclass(frozen=True, slots=True)
 class Cutter(Plain):
     """Whoever comes to a mark ends there; the first of a group ends all of it, but for the last member."""
+
+    signals: ClassVar[tuple[str, ...]] = ("confidence",)
 
     def watch(self, view: View, sample: Sample) -> Watch:
         return Watch("confidence", (4, 12, 20))

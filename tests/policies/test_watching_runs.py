@@ -45,6 +45,19 @@ def test_sizes_that_cannot_be_are_refused(use: str, fields: dict[str, Any], key:
     assert caught.value.path == key
 
 
+def test_marks_are_a_list_in_a_file() -> None:
+    assert made("echo", marks=[4, 9])[0].spec == made("echo", marks=(4, 9))[0].spec
+    for marks in ([4, "9"], [4.5], 4, "4"):
+        with pytest.raises(ParameterError) as caught:
+            made("echo", marks=marks)
+        assert caught.value.path == "allocation.marks"
+
+
+def test_an_unknown_signal_is_refused_before_anything_runs() -> None:
+    with pytest.raises(PlanError, match=r"policy.parts.allocation.signal: .*'entropi'.*entropy"):
+        run({"use": "spark", "signal": "entropi"}, "one-step-off")
+
+
 def run(allocation: dict[str, Any], preset: str, **changes: Any) -> RunLog:
     policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": allocation}}
     sizes = {

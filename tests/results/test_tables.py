@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from handmade import handmade
 from runs import PRESETS, TURNS, small_run
 
+from rlsim.build import plan
 from rlsim.core.commands import Submit
 from rlsim.core.events import Aborted, Finished
 from rlsim.results.activity import activity
 from rlsim.results.history import read_history
+from rlsim.results.metrics import metrics
 from rlsim.results.tables import TABLES, tables
+from rlsim.scenario.source import load
+from rlsim.sim.run import simulate
+
+WATCHED = Path(__file__).parents[2] / "scenarios" / "live" / "watched.yaml"
 
 
 def test_samples_of_the_handmade_run() -> None:
@@ -86,6 +95,18 @@ def test_every_step_trains_one_batch(preset: str) -> None:
     assert (trained.groupby(["trained_step", "group"]).size() == 4).all()
     assert (trained.finished_seconds <= trained.trained_seconds).all()
     assert (trained.first_token_seconds.fillna(0) <= trained.finished_seconds).all()
+
+
+def test_a_response_that_the_policy_ends_has_ended_when_it_was_cut() -> None:
+    sets = ["run.steps=12", "run.warmup_steps=6"]
+    run = simulate(plan(load(WATCHED, sets=sets).resolve("precog")), 0)
+    samples = tables(run)["samples"].query("fate == 'trained'")
+    cut = samples[samples.finish_reason == "cut"]
+    assert 0 < len(cut) < len(samples)
+    assert (cut.finished_seconds > cut.first_token_seconds).all()
+    assert (cut.finished_seconds <= cut.trained_seconds).all()
+    assert samples.finished_seconds.notna().all()
+    assert all(math.isfinite(value) for value in metrics(run).as_dict().values() if isinstance(value, float))
 
 
 def test_tool_output_is_read_by_later_turns() -> None:

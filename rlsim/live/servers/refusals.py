@@ -41,14 +41,16 @@ class Needs:
     """Of prompt and response; 0 where the scenario sets no limit."""
 
 
-def needs_of(plan: Plan, policy: Policy, *, task: bool = False, trained: bool = False) -> Needs:
-    """Of a run with a ``task`` whose lengths are the model's own, or a trainer that really trains."""
+def needs_of(
+    plan: Plan, policy: Policy, *, task: bool = False, trained: bool = False, log_probs: bool = False
+) -> Needs:
+    """Of a run with a ``task`` whose lengths are the model's own, a trainer that really trains, parts that read."""
     return Needs(
         replicas=plan.shape.replicas,
         update=policy.update.mode,
         exact_lengths=not task,
         token_ids=task or trained,
-        log_probs=trained,
+        log_probs=trained or log_probs,
         loads_weights=trained,
         cuts=_cuts(policy),
         ranks=policy.ordering.ranks,
@@ -111,7 +113,8 @@ def _answers(needs: Needs, offers: ServerOffers) -> Iterator[Lack]:
             "a server that returns token ids, or no task and no trained model",
         )
     if needs.log_probs and not offers.log_probs:
-        yield "", "gives no log-probs", "a server that gives log-probs of what it samples, or no trained model"
+        allowed = "a server that gives log-probs of what it samples, or no trained model and no part that watches"
+        yield "", "gives no log-probs", allowed
     if needs.cuts and not offers.counts:
         yield "policy", "does not count tokens while a call runs", "a policy that cuts no calls"
     if needs.ranks and not offers.priorities:

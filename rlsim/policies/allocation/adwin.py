@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.view import Group, Sample, Shape, View
@@ -51,6 +52,8 @@ class ProbedWindow:
 
 
 class _Windowed(WholeGroups):
+    signals: ClassVar[tuple[str, ...]] = ("teacher-overlap",)
+
     def __init__(self, spec: ProbedWindow) -> None:
         self._spec = spec
         self._window = spec.window_tokens

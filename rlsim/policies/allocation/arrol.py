@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
@@ -41,6 +42,8 @@ class OnlinePruning:
 
 
 class _Pruner(WholeGroups):
+    signals: ClassVar[tuple[str, ...]] = ("quality",)
+
     def __init__(self, spec: OnlinePruning) -> None:
         self._spec, self._head = spec, QualityHead(spec.least_seen)
         self._predicted: dict[int, float | None] = {}

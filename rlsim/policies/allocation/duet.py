@@ -55,6 +55,7 @@ class DualBudget:
 class _Dual:
     aborts_surplus: ClassVar[bool] = True
     resizes: ClassVar[bool] = True
+    signals: ClassVar[tuple[str, ...]] = ("entropy",)
 
     def __init__(self, spec: DualBudget, shape: Shape) -> None:
         self._spec, self._shape = spec, shape

@@ -58,6 +58,11 @@ class Confidences:
     _last: dict[int, float] = field(default_factory=dict)
     _low: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The one that is compared."""
+        return (self.spec.signal,)
+
     def members(self, view: View, group: Group) -> Size:
         """The roots."""
         return Size(self.spec.roots, self.spec.roots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
@@ -46,6 +47,8 @@ class RegretStopping:
 
 
 class _Regretting(WholeGroups):
+    signals: ClassVar[tuple[str, ...]] = ("confidence",)
+
     def __init__(self, spec: RegretStopping) -> None:
         self._spec = spec
         self._confidence: defaultdict[int, RunningMean] = defaultdict(RunningMean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.view import Group, Sample, Shape, View
@@ -42,6 +43,7 @@ class Hive:
 
 class _Checking:
     aborts_surplus = True
+    signals: ClassVar[tuple[str, ...]] = ("entropy",)
 
     def __init__(self, part: Hive, shape: Shape) -> None:
         self._part = part

@@ -35,6 +35,7 @@ class ProbeGuided:
 class _Probing:
     aborts_surplus: ClassVar[bool] = True
     resizes: ClassVar[bool] = True
+    signals: ClassVar[tuple[str, ...]] = ("teacher-overlap",)
 
     def __init__(self, spec: ProbeGuided) -> None:
         self._spec = spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
@@ -41,6 +42,8 @@ class OutcomeStopping:
 
 
 class _Stopping(WholeGroups):
+    signals: ClassVar[tuple[str, ...]] = ("quality",)
+
     def __init__(self, spec: OutcomeStopping) -> None:
         self._spec, self._head = spec, QualityHead(spec.least_seen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.view import Group, Sample, Shape, View
@@ -45,6 +46,8 @@ class PruneAtDrift:
 
 
 class _Pruning(WholeGroups):
+    signals: ClassVar[tuple[str, ...]] = ("teacher-overlap",)
+
     def __init__(self, spec: PruneAtDrift) -> None:
         self._spec = spec
         self._window = spec.window_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.commands import Watch
 from rlsim.core.view import Group, Sample, Shape, View
@@ -45,6 +46,8 @@ class EffectiveLength:
 
 
 class _Following(WholeGroups):
+    signals: ClassVar[tuple[str, ...]] = ("repetition",)
+
     def __init__(self, spec: EffectiveLength) -> None:
         self._spec = spec
         self._cap, self._groups = spec.cap_tokens, 0

@@ -56,6 +56,11 @@ class Sparks:
     aborts_surplus: bool = True
     _row: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The one that is compared."""
+        return (self.spec.signal,)
+
     def members(self, view: View, group: Group) -> Size:
         """The roots."""
         return Size(self.spec.roots, self.spec.roots)
