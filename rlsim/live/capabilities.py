@@ -38,8 +38,10 @@ def watched(plan: Plan) -> list[ParameterError]:
     allocation = plan.policy(plan.shape).allocation
     if not isinstance(allocation, Watches) or plan.scenario.live.task is None:
         return []
+    if plan.scenario.live.teacher is not None:
+        return []
     return [
-        ParameterError("policy.parts.allocation", f"a part that watches {signal}", f"one of {', '.join(READ)}")
+        ParameterError("live.teacher", None, f"a teacher: the policy watches {signal}")
         for signal in allocation.signals
         if signal not in READ
     ]

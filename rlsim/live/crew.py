@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rlsim.core.commands import CallTool, Score, Submit
 from rlsim.core.engine import Request
+from rlsim.core.errors import RlsimError
 from rlsim.core.events import Noticed, Segments
 from rlsim.core.ticks import Ticks
 from rlsim.live.drafts import Acceptance
 from rlsim.live.pool import Served
-from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Rewards, Tools
+from rlsim.live.protocols import Call, Engine, Experience, Judge, Learnt, LiveTrainer, Rewards, Tools
 from rlsim.live.readings import Readings
 from rlsim.live.running import Running
-from rlsim.live.texts import Texts
+from rlsim.live.texts import Seen, Texts
 from rlsim.world.calls import Calls
 
 NO_REWARD = 0.0
@@ -64,8 +66,20 @@ class Crew:
     """Of drafts, where no learning model says how much of them stands."""
     readings: Readings = field(default_factory=Readings)
     """Of responses under way, where no learning model says what is read."""
+    judge: Judge | None = None
+    """The teacher, where there is one, to be asked of responses under way."""
     learnt: list[tuple[int, Learnt]] = field(default_factory=list)
     """What came of each training command, by step."""
+
+    @property
+    def trainers(self) -> Sequence[LiveTrainer | Judge]:
+        """Who is started and closed beside the engines."""
+        return [self.trainer] if self.judge is None else [self.trainer, self.judge]
+
+    async def dismiss(self) -> list[Exception]:
+        """Close the trainer, and its teacher; what went wrong in it."""
+        told = await asyncio.gather(*(one.close() for one in self.trainers), return_exceptions=True)
+        return [fault for fault in told if isinstance(fault, Exception)]
 
     def call(self, command: Submit, request: Request) -> Call:
         """The engine's call for a submitted one."""
@@ -100,12 +114,21 @@ class Crew:
         if self.texts is not None and running.call.draft_tokens is not None:
             self.texts.accept(running.call.sample, running.made.draft_log_probs, reused)
 
-    def read(self, signal: str, noticed: Noticed, context_tokens: int) -> float:
-        """A signal of a call under way, at the mark that it has come to."""
-        if self.texts is None:
-            return noticed.value
-        response = self.texts.so_far_of_response(noticed.sample, context_tokens)
-        return self.readings.read(signal, noticed.sample, noticed.tokens, *response)
+    def seen(self, sample: int, context_tokens: int) -> Seen | None:
+        """A sample up to a length of its context; None where nobody reads tokens."""
+        return None if self.texts is None else self.texts.seen(sample, context_tokens)
+
+    def read(self, signal: str, noticed: Noticed, seen: Seen) -> Noticed:
+        """What a signal shows of a call under way, at the mark that it has come to."""
+        return noticed._replace(value=self.readings.read(signal, noticed.sample, noticed.tokens, seen))
+
+    async def judged(self, noticed: Noticed, seen: Seen) -> Noticed:
+        """How far the teacher agrees with a call under way."""
+        if self.judge is None:
+            raise RlsimError("a part watches teacher-overlap, and there is no teacher")
+        (said,) = await self.judge.log_probs([seen.context])
+        judged = [said[place - 1] for place in seen.places]
+        return noticed._replace(value=self.readings.overlap(noticed.sample, noticed.tokens, seen, judged))
 
     def experiences(self, samples: Sequence[int]) -> list[Experience]:
         """Finished samples for the trainer; none where nobody reads tokens."""

@@ -15,12 +15,13 @@ from rlsim.live.fake_crew import pace_of, paced_rewards, paced_tools
 from rlsim.live.grpo import Objective
 from rlsim.live.models import Model, device_of
 from rlsim.live.paced import PacedTrainer, SpokenTools
-from rlsim.live.protocols import Engine, LiveTrainer
+from rlsim.live.protocols import Engine, Judge, LiveTrainer
 from rlsim.live.recipe import Recipe
 from rlsim.live.spelling import Spelling
 from rlsim.live.tasks.registry import make_task
 from rlsim.live.tasks.verifiable import Verifiable
 from rlsim.live.texts import Texts, random_prompts
+from rlsim.live.torch_trainer import TorchTrainer
 from rlsim.policies.hashed import hashed
 from rlsim.scenario.live import Live
 from rlsim.workload.lengths import Constant
@@ -56,13 +57,20 @@ def crew_of(plan: Plan, world: World, clock: Clock, engines: Sequence[Engine], v
     )
 
 
-def taught(crew: Crew, trainer: LiveTrainer | None, task: Verifiable | None) -> Crew:
-    """The same crew with a real trainer, and the prompts and rewards of a task; with neither, as it is."""
+def judge_of(recipe: Recipe) -> TorchTrainer | None:
+    """Somebody to ask what the teacher thinks of tokens that are not trained on yet, in a process of its own."""
+    if recipe.teacher is None:
+        return None
+    return TorchTrainer(replace(recipe, model=recipe.teacher, teacher=None, processes=1, cores=()))
+
+
+def taught(crew: Crew, trainer: LiveTrainer | None, task: Verifiable | None, judge: Judge | None = None) -> Crew:
+    """The same crew with a real trainer, its teacher, and the prompts and rewards of a task; or as it is."""
     if trainer is not None:
         crew = replace(crew, trainer=trainer, pace=Pace(), score_now=_coin)
     if task is not None:
         crew = replace(crew, texts=Texts(task.prompt), ignore_eos=False, score_now=task.reward)
-    return crew
+    return replace(crew, judge=judge)
 
 
 def _coin(number: int, response: Sequence[int]) -> float:
@@ -81,13 +89,14 @@ def paced_parts(plan: Plan) -> str:
     return f"; EMULATED, taking the time that the costs give them: {', '.join(parts)}" if parts else ""
 
 
-def recipe_of(plan: Plan, model: Model, work: Path) -> Recipe:
+def recipe_of(plan: Plan, model: Model, work: Path, teacher: Path | None = None) -> Recipe:
     """A trainer of the scenario's batches and losses on a model; the last of the named cores are its ranks'."""
     live, trainer = plan.scenario.live, plan.scenario.trainer
     loss = live.loss
     return Recipe(
         model.folder,
         work / "weights",
+        teacher,
         Objective(loss.clip_low, loss.clip_high, loss.max_importance if loss.correction == "truncated" else None),
         loss.learning_rate,
         most_gradient_norm=loss.max_gradient_norm,
@@ -135,7 +144,7 @@ def trainer_refusals(plan: Plan) -> list[ParameterError]:
         if trainer.packing != "packed":
             allowed = "packed, or live.trainer: paced: the real trainer pads nothing"
             found.append(ParameterError("trainer.packing", trainer.packing, allowed))
-        for name in ("reference", "critic"):
+        for name in ("critic",) if live.teacher is not None else ("reference", "critic"):
             if getattr(trainer, name):
                 allowed = "false, or live.trainer: paced: the real trainer has no such model"
                 found.append(ParameterError(f"trainer.{name}", True, allowed))

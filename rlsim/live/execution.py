@@ -21,6 +21,7 @@ from rlsim.core.events import (
     Cut,
     Event,
     Finished,
+    Noticed,
     ReplicaLost,
     RoleSet,
     Scored,
@@ -38,7 +39,9 @@ from rlsim.live.crew import NO_REWARD, Crew
 from rlsim.live.fleet import Fleet, settled
 from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Record, TellsMarks, TrainerLostError
+from rlsim.live.readings import OVERLAP
 from rlsim.live.running import Running
+from rlsim.live.texts import Seen
 from rlsim.live.training import TrainerDriver
 from rlsim.policies.allocation.quality_head import SOLVED
 from rlsim.world.budget import SECONDS, Budget, Horizon
@@ -162,11 +165,18 @@ class Execution:
 
     def _marked(self, request: Request, made_tokens: int) -> None:
         """A watched call came to a mark."""
-        noticed = self._calls.notice(request, made_tokens)
-        if self._world.lesson is None:
-            signal, tokens = self._calls.trajectories[request.sample].signal, request.context_tokens + made_tokens
-            noticed = noticed._replace(value=self._crew.read(signal, noticed, tokens))
-        self._deliver(noticed)
+        noticed, signal = self._calls.notice(request, made_tokens), self._calls.trajectories[request.sample].signal
+        seen = self._crew.seen(request.sample, request.context_tokens + made_tokens)
+        if seen is None or self._world.lesson is not None:
+            self._deliver(noticed)
+        elif signal == OVERLAP:
+            self._do(self._judged(noticed, seen))
+        else:
+            self._deliver(self._crew.read(signal, noticed, seen))
+
+    async def _judged(self, noticed: Noticed, seen: Seen) -> None:
+        """A notice that waits for the teacher; the call goes on meanwhile."""
+        self._deliver(await self._crew.judged(noticed, seen))
 
     def lost(self, replica: int, cut: list[Running]) -> None:
         """A replica is gone, and with it these calls."""
@@ -342,10 +352,7 @@ class Execution:
         self._trainer.close()
         records, under_way, faults = await self._fleet.close()
         await settled(self._work, LAST_REPLIES_SECONDS)
-        try:
-            await self._crew.trainer.close()
-        except Exception as fault:
-            faults.append(fault)
+        faults += await self._crew.dismiss()
         for running in under_way:
             self._crew.took(running)
         made = {running.call.sample: running.made_tokens for running in under_way}

@@ -43,6 +43,29 @@ def model_of(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     return model
 
 
+def teacher_of(scenario: Scenario, work: Path, task: Verifiable | None, student: Model) -> Path | None:
+    """The folder of the model that judges, made in ``work`` where it is the task's small one; None: nobody judges.
+
+    Raises ``ParameterError`` at ``live.teacher.model`` for a folder without a model, or with another vocabulary.
+    """
+    given = scenario.live.teacher
+    if given is None:
+        return None
+    if given.model is None:
+        assert task is not None, "the schema lets supervised steps be of a task alone"
+        folder = write_model(Shape(task.vocabulary.size), work / "teacher")
+        supervise(folder, task, given.supervised_steps)
+        return folder
+    folder = Path(given.model)
+    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
+        raise ParameterError("live.teacher.model", given.model, "a folder with a config.json and weights")
+    vocabulary = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size")
+    if vocabulary != student.vocabulary:
+        allowed = f"a model of {student.vocabulary} token ids, as the one that is taught"
+        raise ParameterError("live.teacher.model", f"{given.model}, of {vocabulary}", allowed)
+    return folder
+
+
 def _found(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     named = scenario.live.model or scenario.model
     folder = Path(named).parent if named.endswith(".json") else Path(named)

@@ -12,8 +12,8 @@ from rlsim.core.ticks import to_seconds
 from rlsim.live.capabilities import reads_log_probs, watched
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
-from rlsim.live.crews import crew_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
-from rlsim.live.models import model_of
+from rlsim.live.crews import crew_of, judge_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
+from rlsim.live.models import model_of, teacher_of
 from rlsim.live.openai_engine import OpenAiEngine
 from rlsim.live.servers.offers import ServerOffers
 from rlsim.live.servers.probe import probe_all
@@ -72,8 +72,9 @@ class OpenAi:
         if live.trainer == "paced":
             return taught(crew_of(plan, world, clock, self._engines, VOCABULARY), None, task)
         model = model_of(plan.scenario, work, task)
-        trainer = TorchTrainer(recipe_of(plan, model, work))
-        return taught(crew_of(plan, world, clock, self._engines, model.vocabulary), trainer, task)
+        recipe = recipe_of(plan, model, work, teacher_of(plan.scenario, work, task, model))
+        crew = crew_of(plan, world, clock, self._engines, model.vocabulary)
+        return taught(crew, TorchTrainer(recipe), task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:
         """What the servers offer, and their gauges (seconds, running, waiting, share of KV in use)."""

@@ -218,6 +218,22 @@ class LiveTrainer(Protocol):
         ...
 
 
+class Judge(Protocol):
+    """A model that says how likely it finds what others have made."""
+
+    async def start(self) -> None:
+        """Get ready."""
+        ...
+
+    async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Of every token but the first of each sequence of token ids."""
+        ...
+
+    async def close(self) -> None:
+        """Stop."""
+        ...
+
+
 class Task(Protocol):
     """Prompts with verifiable rewards; lengths are the model's own."""
 

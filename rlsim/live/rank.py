@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -27,6 +28,7 @@ class Rank:
         self._torch = torch = require_live("torch")
         self._recipe, self._rank = recipe, rank
         self.network = Network(recipe, rank)
+        self.teacher = None if recipe.teacher is None else Network(replace(recipe, model=recipe.teacher), rank)
         self._parameters = list(self.network.model.parameters())
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
@@ -40,11 +42,12 @@ class Rank:
         minis = blocks(scored(order.batch), min(order.updates, len(order.batch)))
         cuts = [self._cut(mini) for mini in minis]
         old = work.old_log_probs(cuts) if self._recipe.old_log_prob else None
+        judged = None if self.teacher is None else work.judged_by(self.teacher, cuts)
         with work.phase("update_actor"):
             for epoch in range(order.epochs):
                 for mini, cut in zip(minis, cuts, strict=True):
                     for samples in cut:
-                        work.backward(samples, old, count=old is None and epoch == 0)
+                        work.backward(samples, old, judged, count=old is None and epoch == 0)
                     self._tokens += target_tokens(mini)
                     if order.step:
                         work.gradient_norms.append(self._update())
@@ -125,17 +128,39 @@ class _Work:
                 old.update(zip((one.place for one in samples), _split(flat, samples), strict=True))
         return old
 
-    def backward(self, samples: Sequence[Scored], old: dict[int, Any] | None, count: bool) -> None:
+    def judged_by(self, teacher: Network, cuts: Sequence[Cut]) -> dict[int, Any]:
+        """The teacher's log-probabilities of the samples of all micro-batches, by place."""
+        judged: dict[int, Any] = {}
+        with self.phase("reference"), self._torch.no_grad():
+            for samples in (samples for cut in cuts for samples in cut):
+                flat = teacher.log_probs(samples)
+                judged.update(zip((one.place for one in samples), _split(flat, samples), strict=True))
+        return judged
+
+    def backward(
+        self, samples: Sequence[Scored], old: dict[int, Any] | None, judged: dict[int, Any] | None, count: bool
+    ) -> None:
         """Add the gradients of the losses of a micro-batch's tokens."""
         new = self._network.log_probs(samples)
         behaviour = self._behaviour(samples, new.detach())
         if count:
             self._weigh(samples, new.detach())
         then = behaviour if old is None else self._join([old[one.place] for one in samples])
-        gains = self._floats([one.advantage for one in samples for _ in one.targets])
+        gains = self._gains(samples, then, judged)
         losses = self._objective.losses(new, then, self._objective.weights(then, behaviour), gains)
         losses.sum().backward()
         self._count(losses.detach(), new.detach(), then, behaviour, gains)
+
+    def _gains(self, samples: Sequence[Scored], then: Any, judged: dict[int, Any] | None) -> Any:
+        """What each token is worth: its sample's advantage, or how much likelier the teacher finds it.
+
+        The latter is minus the term of the token in KL(student || teacher) (arXiv 2306.13649, on-policy).
+        """
+        if judged is None:
+            return self._floats([one.advantage for one in samples for _ in one.targets])
+        gains = self._join([judged[one.place] for one in samples]) - then
+        self._sums["teacher"] -= float(gains.sum())
+        return gains
 
     def done(self) -> Part:
         """What it came to."""

@@ -5,7 +5,8 @@ the standard score of the mean log-probability among all that came to the same m
 hidden states, which engines do not give out: a linear discriminant of four statistics of the log-probabilities, learnt
 from the run's own rewards, in deviations from halfway between successes and failures; until it has seen enough of both
 it is the confidence. ``entropy`` is in nats a token: minus the log-probability of the last tokens, which at temperature
-1 estimates it without bias. ``repetition`` is 1 where the end of the response has repeated itself.
+1 estimates it without bias. ``repetition`` is 1 where the end of the response has repeated itself. ``teacher-overlap``
+is the share of probability that a teacher has in common with the model, estimated in the same way.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rlsim.core.errors import RlsimError
+from rlsim.live.texts import Seen
 from rlsim.policies.allocation.running_mean import RunningMean
 
 FloatArray = npt.NDArray[np.float64]
 READ = ("quality", "confidence", "entropy", "repetition")
 """Signals that need the response and its log-probabilities alone."""
-ENTROPY_TOKENS = 16
-"""Last ones that entropy is the mean over."""
+OVERLAP = "teacher-overlap"
+LAST_TOKENS = 16
+"""Over which entropy and overlap are means."""
 END_TOKENS = 8
 """Last ones with a statistic of their own."""
 LEAST_SEEN = 16
@@ -89,7 +92,7 @@ class Reading:
     tokens: int
     """The mark: of the turn."""
     value: float
-    seen: FloatArray
+    found: FloatArray
     """Statistics of the log-probabilities, shape (4,)."""
 
 
@@ -130,26 +133,39 @@ class Readings:
     """Mean log-probabilities by mark."""
     _heads: defaultdict[int, Discriminant] = field(default_factory=lambda: defaultdict(Discriminant))
 
-    def read(self, signal: str, sample: int, mark: int, tokens: Sequence[int], log_probs: Sequence[float]) -> float:
+    def read(self, signal: str, sample: int, mark: int, seen: Seen) -> float:
         """The value at a mark of a response so far; ``RlsimError`` where the engine tells no log-probabilities."""
-        if len(log_probs) != len(tokens):
-            raise RlsimError(f"{signal} of {len(tokens)} tokens, of which the engine scored {len(log_probs)}")
-        seen = statistics(log_probs)
-        value = self._value(signal, mark, tokens, log_probs, seen)
-        self._open[sample].append(Reading(signal, mark, value, seen))
-        return value
+        found = self._found(signal, seen)
+        return self._keep(sample, Reading(signal, mark, self._value(signal, mark, seen, found), found))
 
-    def _value(
-        self, signal: str, mark: int, tokens: Sequence[int], log_probs: Sequence[float], seen: FloatArray
-    ) -> float:
+    def overlap(self, sample: int, mark: int, seen: Seen, judged: Sequence[float]) -> float:
+        """The mean of min(1, teacher / student) over the last tokens, from log-probabilities under the teacher.
+
+        At temperature 1 an unbiased estimate of the sum over the vocabulary of the smaller of the two probabilities.
+        """
+        found, own = self._found(OVERLAP, seen), np.asarray(seen.log_probs)
+        ratios = np.exp(np.minimum(0.0, np.asarray(judged) - own))
+        return self._keep(sample, Reading(OVERLAP, mark, float(ratios[-LAST_TOKENS:].mean()), found))
+
+    def _found(self, signal: str, seen: Seen) -> FloatArray:
+        if len(seen.log_probs) != len(seen.places):
+            told = f"{signal} of {len(seen.places)} tokens, of which the engine scored {len(seen.log_probs)}"
+            raise RlsimError(told)
+        return statistics(seen.log_probs)
+
+    def _keep(self, sample: int, reading: Reading) -> float:
+        self._open[sample].append(reading)
+        return reading.value
+
+    def _value(self, signal: str, mark: int, seen: Seen, found: FloatArray) -> float:
         if signal == "repetition":
-            return float(repeats_itself(tokens))
+            return float(repeats_itself(seen.tokens))
         if signal == "entropy":
-            return -float(np.mean(log_probs[-ENTROPY_TOKENS:]))
-        confidence = self._confidence(mark, float(seen[0]))
+            return -float(np.mean(seen.log_probs[-LAST_TOKENS:]))
+        confidence = self._confidence(mark, float(found[0]))
         if signal == "confidence":
             return confidence
-        quality = self._heads[mark].read(seen)
+        quality = self._heads[mark].read(found)
         return confidence if quality is None else quality
 
     def _confidence(self, mark: int, mean: float) -> float:
@@ -161,7 +177,7 @@ class Readings:
         """How a response came out; None: it was cut, and nobody knows."""
         for reading in self._open.pop(sample, ()):
             if succeeded is not None:
-                self._heads[reading.tokens].add(reading.seen, succeeded)
+                self._heads[reading.tokens].add(reading.found, succeeded)
                 self.known.append((reading, succeeded))
 
     def told(self) -> list[Told]:

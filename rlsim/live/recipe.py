@@ -19,6 +19,8 @@ class Recipe:
     """Folder with ``config.json`` and weights under Hugging Face names."""
     weights_folder: Path
     """Where published weights go; best in shared memory."""
+    teacher: Path | None = None
+    """Folder of a model whose judgement of each token takes the place of rewards; None: rewards teach."""
     objective: Objective = field(default_factory=Objective)
     learning_rate: float = 1e-6
     weight_decay: float = 0.0
@@ -75,7 +77,7 @@ class Part:
     phases: tuple[tuple[str, float], ...]
     """(phase, seconds)."""
     sums: dict[str, float]
-    """Over the tokens of its passes: ``tokens``, ``loss``, ``clips``, ``capped``, ``divergence``."""
+    """Over the tokens of its passes: ``tokens``, ``loss``, ``clips``, ``capped``, ``divergence``, and ``teacher``."""
     log_weights: dict[int, float]
     """Logarithm of the importance weight of each of its samples, by place in the batch."""
     gradient_norms: tuple[float, ...]

@@ -119,7 +119,7 @@ def _without_model_of_learning(plan: Plan, backend: Backend) -> Plan:
 async def started(crew: Crew) -> None:
     """Start engines and trainer side by side; when one cannot, or somebody stops it, stop them all."""
     jobs = {asyncio.create_task(engine.start()) for engine in crew.engines}
-    jobs.add(asyncio.create_task(crew.trainer.start()))
+    jobs |= {asyncio.create_task(one.start()) for one in crew.trainers}
     try:
         done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
         for job in done:
@@ -128,7 +128,7 @@ async def started(crew: Crew) -> None:
         for job in jobs:
             job.cancel()
         await settled(jobs, CALLED_OFF_SECONDS)
-        await asyncio.gather(*(engine.close() for engine in crew.engines), crew.trainer.close(), return_exceptions=True)
+        await asyncio.gather(*(engine.close() for engine in crew.engines), crew.dismiss(), return_exceptions=True)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,6 +68,23 @@ class Text:
         self.segments = reused
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A sample as far as it has come."""
+
+    context: tuple[int, ...]
+    """Token ids of prompt and response."""
+    places: tuple[int, ...]
+    """In it, of the tokens that the model made."""
+    log_probs: tuple[float, ...]
+    """Of these; none where engines do not tell."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Those that the model made."""
+        return tuple(self.context[place] for place in self.places)
+
+
 class Texts:
     """Trajectories by sample, while they live."""
 
@@ -122,14 +140,14 @@ class Texts:
         text = self._texts[sample]
         text.begin_with(self._texts[text.draft], log_probs, reused)
 
-    def so_far_of_response(self, sample: int, context_tokens: int) -> tuple[Sequence[int], Sequence[float]]:
-        """Tokens that the model made of the response up to a length of the context, and their log-probabilities."""
+    def seen(self, sample: int, context_tokens: int) -> Seen:
+        """A sample up to a length of its context, what its call under way has made by now included."""
         text, (tokens, log_probs) = self._texts[sample], self.so_far(sample)
         more = context_tokens - len(text.context)
         own = [at for at, by_model in enumerate(text.made) if by_model]
-        response = text.context[text.prompt_tokens :]
         before = [text.log_probs[at] for at in own] if text.log_probs else []
-        return [*(response[at] for at in own), *tokens[:more]], [*before, *log_probs[:more]]
+        places = (*(text.prompt_tokens + at for at in own), *range(len(text.context), context_tokens))
+        return Seen((*text.context, *tokens[:more]), places, (*before, *log_probs[:more]))
 
     def add(self, sample: int, made: Made) -> None:
         """Append what a call has made."""

@@ -49,8 +49,9 @@ class TorchTrainer:
         """
         need_live("torch", "transformers", "safetensors")
         recipe = self._recipe
-        if not (recipe.model / "config.json").is_file():
-            raise ParameterError("live.model", str(recipe.model), "a folder with a config.json and weights")
+        for key, folder in (("model", recipe.model), ("teacher.model", recipe.teacher)):
+            if folder is not None and not (folder / "config.json").is_file():
+                raise ParameterError(f"live.{key}", str(folder), "a folder with a config.json and weights")
         recipe.weights_folder.mkdir(parents=True, exist_ok=True)
         meeting_point = recipe.weights_folder.resolve() / f".ranks-{uuid4().hex}"
         spawn = multiprocessing.get_context("spawn")
@@ -142,10 +143,11 @@ def _learnt(parts: Sequence[Part], batch: Sequence[Experience], seconds: float) 
 def _metrics(parts: Sequence[Part], batch: Sequence[Experience]) -> dict[str, float]:
     """Means over tokens of all passes, or over samples."""
     tokens = max(1.0, sum(part.sums.get("tokens", 0.0) for part in parts))
-    shares = {name: sum(part.sums.get(name, 0.0) for part in parts) / tokens for name in _BY_TOKEN}
+    told = [name for name in _BY_TOKEN if any(name in part.sums for part in parts)]
+    shares = {name: sum(part.sums.get(name, 0.0) for part in parts) / tokens for name in told}
     norms = parts[0].gradient_norms
     return {
-        **{label: shares[name] for name, label in _BY_TOKEN.items()},
+        **{_BY_TOKEN[name]: share for name, share in shares.items()},
         "reward_mean": sum(sample.reward for sample in batch) / len(batch),
         "response_tokens_mean": sum(len(sample.response) for sample in batch) / len(batch),
         "updates": float(len(norms)),
@@ -153,4 +155,10 @@ def _metrics(parts: Sequence[Part], batch: Sequence[Experience]) -> dict[str, fl
     }
 
 
-_BY_TOKEN = {"loss": "loss", "clips": "clipped_share", "capped": "truncated_share", "divergence": "kl"}
+_BY_TOKEN = {
+    "loss": "loss",
+    "clips": "clipped_share",
+    "capped": "truncated_share",
+    "divergence": "kl",
+    "teacher": "teacher_kl",
+}

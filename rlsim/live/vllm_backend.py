@@ -11,8 +11,18 @@ from rlsim.core.errors import ParameterError
 from rlsim.live.capabilities import reads_log_probs, refusals
 from rlsim.live.clock import Clock
 from rlsim.live.crew import Crew
-from rlsim.live.crews import core_of, crew_of, paced_parts, recipe_of, task_of, taught, trainer_refusals, workload_of
-from rlsim.live.models import device_of, model_of
+from rlsim.live.crews import (
+    core_of,
+    crew_of,
+    judge_of,
+    paced_parts,
+    recipe_of,
+    task_of,
+    taught,
+    trainer_refusals,
+    workload_of,
+)
+from rlsim.live.models import device_of, model_of, teacher_of
 from rlsim.live.site import Site
 from rlsim.live.specs import TorchSpec, VllmSpec
 from rlsim.live.tiny_model import VOCABULARY
@@ -64,9 +74,10 @@ class Vllm:
             )
             for replica in range(len(world.replicas))
         ]
-        trainer = TorchSpec(recipe_of(plan, model, work)) if live.trainer == "torch" else None
-        placed = self._site.place(engines, trainer, clock, work)
-        return taught(crew_of(plan, world, clock, placed.engines, model.vocabulary), placed.trainer, task)
+        recipe = recipe_of(plan, model, work, teacher_of(plan.scenario, work, task, model))
+        placed = self._site.place(engines, TorchSpec(recipe) if live.trainer == "torch" else None, clock, work)
+        crew = crew_of(plan, world, clock, placed.engines, model.vocabulary)
+        return taught(crew, placed.trainer, task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:
         """Versions of what was installed."""

@@ -155,16 +155,22 @@ def learning_text(made: LiveRun, parts: int = 10) -> str:
         return ""
     rows = [(step, learnt) for step, learnt in made.crew.learnt if "reward_mean" in learnt.metrics]
     size = max(1, -(-len(rows) // parts))
-    lines = ["Learning, means over steps", "  steps      reward  effective samples  response tokens  clipped      KL"]
+    is_distilled = any("teacher_kl" in learnt.metrics for _, learnt in rows)
+    heads = "  steps      reward  effective samples  response tokens  clipped      KL"
+    lines = ["Learning, means over steps", heads + ("  KL to teacher" if is_distilled else "")]
     for some in (rows[at : at + size] for at in range(0, len(rows), size)):
-        means = {name: _mean(some, name) for name in ("reward_mean", "response_tokens_mean", "clipped_share", "kl")}
+        means = {name: _mean(some, name) for name in _METRICS}
         shares = [learnt.ess for _, learnt in some if learnt.ess is not None]
         ess = f"{sum(shares) / len(shares):.0%}" if shares else "not known"
         lines.append(
             f"  {some[0][0] + 1:4}-{some[-1][0] + 1:<4} {means['reward_mean']:7.3f}  {ess:>17}  "
             f"{means['response_tokens_mean']:15.1f}  {means['clipped_share']:7.1%}  {means['kl']:6.3f}"
+            + (f"  {means['teacher_kl']:13.3f}" if is_distilled else "")
         )
     return "\n".join(lines + _signal_lines(made)) + "\n"
+
+
+_METRICS = ("reward_mean", "response_tokens_mean", "clipped_share", "kl", "teacher_kl")
 
 
 def _signal_lines(made: LiveRun) -> list[str]:
@@ -172,9 +178,12 @@ def _signal_lines(made: LiveRun) -> list[str]:
     told = made.crew.readings.told()
     if not told:
         return []
-    lines = ["Signals, of responses that came to their own end", "  signal      at tokens  responses  area under ROC"]
+    lines = [
+        "Signals, of responses that came to their own end",
+        "  signal           at tokens  responses  area under ROC",
+    ]
     return lines + [
-        f"  {one.signal:11} {one.tokens:9}  {one.responses:9}  {one.auroc:6.2f} ± {one.half_width:.2f}" for one in told
+        f"  {one.signal:15}  {one.tokens:9}  {one.responses:9}  {one.auroc:6.2f} ± {one.half_width:.2f}" for one in told
     ]
 
 

@@ -37,6 +37,24 @@ class Loss(Section):
     max_gradient_norm: Positive = Field(default=1.0, description="Gradients are scaled down to it")
 
 
+class LiveTeacher(Section):
+    """Who judges the tokens of samples in the place of rewards: on-policy distillation (arXiv 2306.13649)."""
+
+    model: Name | None = Field(
+        default=None,
+        description="Folder of a Hugging Face model of the same vocabulary; None: a task's small model",
+    )
+    supervised_steps: int = Field(
+        default=0, ge=0, description="Supervised steps on answers of the task that make the small model a teacher"
+    )
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A teacher from nowhere, or from two places."""
+        if (self.model is None) == (self.supervised_steps == 0):
+            allowed = "either a folder in model, or above 0"
+            yield ParameterError("supervised_steps", self.supervised_steps, allowed)
+
+
 class Live(Section):
     """What a live run needs; a simulated run does not read it."""
 
@@ -65,6 +83,7 @@ class Live(Section):
         description="Supervised steps on answers of the task before the run: random weights begin as a checkpoint that "
         "succeeds at times",
     )
+    teacher: LiveTeacher | None = Field(default=None, description="None: rewards teach")
     draft_lenience: float = Field(
         default=1.0,
         ge=1,
@@ -104,6 +123,11 @@ class Live(Section):
         """Negative cores, and the answers of no task."""
         if self.supervised_steps and self.task is None:
             yield ParameterError("supervised_steps", self.supervised_steps, "0 without live.task: there are no answers")
+        if self.teacher is not None and self.trainer == "paced":
+            yield ParameterError("trainer", "paced", "torch: a teacher teaches a real trainer")
+        if self.teacher is not None and self.teacher.supervised_steps and (self.task is None or self.model is not None):
+            allowed = "a folder in live.teacher.model: only the small model of a task is taught answers"
+            yield ParameterError("teacher.supervised_steps", self.teacher.supervised_steps, allowed)
         for core in self.cores:
             if core < 0:
                 yield ParameterError("cores", core, "numbers of CPU cores, from 0")

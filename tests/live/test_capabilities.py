@@ -111,8 +111,10 @@ def test_signals_forks_and_drafts_are_taken(use: str, live: dict[str, Any]) -> N
 @pytest.mark.parametrize("use", ["pg-opd", "prune-opd", "adwin"])
 def test_a_signal_that_nothing_tells_of_a_task_is_refused(use: str) -> None:
     found = refusals(allocated(use, live=TASK), "vllm", "cuda")
-    assert [fault.path for fault in found] == ["policy.parts.allocation"]
-    assert "teacher-overlap" in str(found[0].found)
+    assert [(fault.path, fault.allowed) for fault in found] == [
+        ("live.teacher", "a teacher: the policy watches teacher-overlap")
+    ]
+    assert keys(allocated(use, live={**TASK, "teacher": {"supervised_steps": 10}})) == []
     assert keys(allocated(use, live={})) == [], "without a task the learning model tells it"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist, fmean
 
 import numpy as np
@@ -21,10 +22,17 @@ from rlsim.live.readings import (
     repeats_itself,
     statistics,
 )
+from rlsim.live.texts import Seen
 
 MEANS = np.array([[-1.0, 0.5, -3.0, -1.0], [-0.6, 0.4, -2.0, -0.9]])
 """Of the statistics of failures and of successes."""
 MIX = np.array([[0.3, 0.0, 0.0, 0.0], [0.1, 0.2, 0.0, 0.0], [0.4, 0.1, 0.9, 0.0], [0.2, 0.0, 0.1, 0.3]])
+
+
+def seen(log_probs: Sequence[float], tokens: Sequence[int] | None = None) -> Seen:
+    """A response to a prompt of two tokens."""
+    made = tokens or [1] * len(log_probs)
+    return Seen((8, 9, *made), tuple(range(2, 2 + len(made))), tuple(log_probs))
 
 
 def drawn(count: int, success: int, seed: int) -> np.ndarray:
@@ -69,9 +77,9 @@ def test_nothing_that_tells_them_apart_is_no_reading() -> None:
 
 def test_confidence_is_a_standard_score_among_those_at_the_mark() -> None:
     readings = Readings()
-    values = [readings.read("confidence", at, 4, [7] * 4, [mean] * 4) for at, mean in enumerate((-1.0, -2.0, -3.0))]
+    values = [readings.read("confidence", at, 4, seen([mean] * 4)) for at, mean in enumerate((-1.0, -2.0, -3.0))]
     assert values == pytest.approx([0.0, -math.sqrt(0.5), -1.0])
-    assert readings.read("confidence", 9, 8, [7] * 8, [-9.0] * 8) == 0.0, "another mark"
+    assert readings.read("confidence", 9, 8, seen([-9.0] * 8)) == 0.0, "another mark"
 
 
 def test_quality_is_the_confidence_until_the_head_has_learnt() -> None:
@@ -81,8 +89,8 @@ def test_quality_is_the_confidence_until_the_head_has_learnt() -> None:
     for sample in range(6 * LEAST_SEEN):
         success = bool(sample % 2)
         log_probs = draw.normal(-0.5 - (not success), 0.4, 8).tolist()
-        quality = readings.read("quality", sample, 8, [1] * 8, log_probs)
-        confidence = usual.read("confidence", sample, 8, [1] * 8, log_probs)
+        quality = readings.read("quality", sample, 8, seen(log_probs))
+        confidence = usual.read("confidence", sample, 8, seen(log_probs))
         (agreed if sample < 2 * LEAST_SEEN else differs).append(quality == confidence)
         readings.came_out(sample, success)
     assert all(agreed)
@@ -91,7 +99,7 @@ def test_quality_is_the_confidence_until_the_head_has_learnt() -> None:
 
 def test_what_was_cut_teaches_nothing() -> None:
     readings = Readings()
-    readings.read("quality", 1, 4, [1] * 4, [-1.0] * 4)
+    readings.read("quality", 1, 4, seen([-1.0] * 4))
     readings.came_out(1, None)
     assert readings.known == []
 
@@ -102,9 +110,22 @@ def test_entropy_is_estimated_without_bias() -> None:
     values = []
     for sample in range(2000):
         tokens = draw.choice(4, 16, p=law)
-        values.append(readings.read("entropy", sample, 16, tokens.tolist(), np.log(law[tokens]).tolist()))
+        values.append(readings.read("entropy", sample, 16, seen(np.log(law[tokens]).tolist())))
     error = np.std(values) / math.sqrt(len(values))
     assert fmean(values) == pytest.approx(-float(law @ np.log(law)), abs=4 * error)
+
+
+def test_overlap_is_estimated_without_bias() -> None:
+    """The sum of the smaller probabilities of student and teacher; 1 where they are the same."""
+    student, teacher = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.1, 0.5, 0.2, 0.2])
+    draw, readings, values = np.random.default_rng(3), Readings(), []
+    for sample in range(2000):
+        tokens = draw.choice(4, 16, p=student)
+        given = seen(np.log(student[tokens]).tolist())
+        values.append(readings.overlap(sample, 16, given, np.log(teacher[tokens]).tolist()))
+        assert readings.overlap(sample, 16, given, given.log_probs) == 1.0
+    error = np.std(values) / math.sqrt(len(values))
+    assert fmean(values) == pytest.approx(float(np.minimum(student, teacher).sum()), abs=4 * error)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.lists(st.integers(0, 50), max_size=30))
@@ -134,7 +155,7 @@ def test_statistics_by_hand() -> None:
 
 def test_tokens_without_log_probabilities_end_the_run() -> None:
     with pytest.raises(RlsimError, match="confidence of 4 tokens, of which the engine scored 0"):
-        Readings().read("confidence", 0, 4, [1] * 4, [])
+        Readings().read("confidence", 0, 4, seen([], [1] * 4))
 
 
 @given(st.lists(st.integers(0, 5), min_size=1), st.lists(st.integers(0, 5), min_size=1))
@@ -146,7 +167,7 @@ def test_area_is_the_share_of_pairs_in_order(lost: list[int], won: list[int]) ->
 def test_what_was_told_is_summed_up_by_signal_and_mark() -> None:
     readings = Readings()
     for sample, mean in enumerate((-4.0, -3.0, -2.0, -1.0)):
-        readings.read("entropy", sample, 4, [1] * 4, [mean] * 4)
+        readings.read("entropy", sample, 4, seen([mean] * 4))
         readings.came_out(sample, sample > 1)
     (told,) = readings.told()
     assert (told.signal, told.tokens, told.responses, told.auroc) == ("entropy", 4, 4, 0.0)

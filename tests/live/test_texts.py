@@ -95,7 +95,10 @@ def test_a_fork_takes_over_what_the_call_of_its_parent_has_made_by_then() -> Non
 def test_a_response_so_far_is_what_the_model_made_up_to_a_length() -> None:
     texts = two_turns()
     texts.so_far = lambda sample: ([60, 61, 62], [-6.0, -6.1, -6.2])
-    assert texts.so_far_of_response(4, 11) == ([1, 2, 3, 6, 60, 61], [-0.5, -0.5, -0.5, -0.5, -6.0, -6.1])
+    seen = texts.seen(4, 11)
+    assert seen.context == (9, 8, 7, 1, 2, 3, 50, 51, 6, 60, 61)
+    assert (seen.places, seen.tokens) == ((3, 4, 5, 8, 9, 10), (1, 2, 3, 6, 60, 61))
+    assert seen.log_probs == (-0.5, -0.5, -0.5, -0.5, -6.0, -6.1)
 
 
 def test_what_stands_of_a_draft_is_the_samples_own_under_the_weights_that_checked_it() -> None:
