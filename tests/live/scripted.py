@@ -71,6 +71,8 @@ class ScriptedEngine:
         made.segments = _grown(made.segments, self._version)
         self._notes.step(StepNote(start, self._now() // 1000, 1, len(made.tokens), 0, 0, 1, 0))
         made.reason = "length" if len(made.tokens) == call.max_tokens else ""
+        if made.reason and call.draft_tokens:
+            made.draft_log_probs = [-(place + 1) / 4 for place in range(call.draft_tokens)]
 
     async def abort(self, samples: Sequence[int]) -> None:
         self._aborted |= set(samples) & set(self._running)

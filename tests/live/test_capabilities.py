@@ -9,6 +9,7 @@ from small_runs import BASE
 
 from rlsim.build import Plan, plan
 from rlsim.live.capabilities import refusals
+from rlsim.policies.registry import CHOICES
 from rlsim.scenario.schema import Scenario
 
 
@@ -97,15 +98,25 @@ TASK = {"task": {"name": "successor"}}
 
 
 def allocated(use: str, **sections: Any) -> Plan:
-    policy = {"preset": "one-step-off", "parts": {"allocation": {"use": use}}}
-    workload = {**BASE["workload"], "group_size": 8}
-    return planned({}, policy=policy, workload=workload, **{"learning": {}, **sections})
+    policy = {"preset": "sync-disaggregated", "parts": {"allocation": {"use": use}}}
+    given = {"workload": {**BASE["workload"], "group_size": 8}, "learning": {}, **sections}
+    return planned({}, policy=policy, **given)
 
 
-@pytest.mark.parametrize("use", ["arrol", "espo", "hive", "duet", "shortopd", "spark", "spec-rl", "dapo"])
-@pytest.mark.parametrize("live", [{}, TASK])
-def test_signals_forks_and_drafts_are_taken(use: str, live: dict[str, Any]) -> None:
+@pytest.mark.parametrize("use", sorted(set(CHOICES["allocation"]) - {"trace", "single"}))
+@pytest.mark.parametrize("live", [{}, {**TASK, "teacher": {"supervised_steps": 10}}])
+def test_every_strategy_runs_on_real_engines(use: str, live: dict[str, Any]) -> None:
     assert keys(allocated(use, live=live)) == []
+
+
+def test_groups_of_one_run_on_real_engines() -> None:
+    alone = {"workload": {**BASE["workload"], "group_size": 1}, "learning": {"effect": {"baseline": "value"}}}
+    assert keys(allocated("single", **alone)) == []
+
+
+def test_branches_at_turns_run_on_real_engines() -> None:
+    turns = {"count": 2, "tool_latency_seconds": 0.1, "tool_output_tokens": 2}
+    assert keys(allocated("trace", workload={**BASE["workload"], "group_size": 8, "turns": turns})) == []
 
 
 @pytest.mark.parametrize("use", ["pg-opd", "prune-opd", "adwin"])

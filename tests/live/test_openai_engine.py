@@ -29,6 +29,20 @@ def test_a_call_makes_the_tokens_that_the_server_streamed_however_they_are_cut_u
     assert made.first_token_at == 2, "the clock ticks when it is looked at: as the call begins, and now"
 
 
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_marks_of_a_call_are_told_as_their_tokens_come(chunk: int) -> None:
+    async def watched(engine: OpenAiEngine) -> Made:
+        order, made = call(10), Made()
+        order.request.marks = (2, 5, 10, 12)
+        engine.set_marked(lambda request, tokens: told.append((request.sample, tokens, len(made.tokens) >= tokens)))
+        await engine.generate(order, made)
+        return made
+
+    told: list[tuple[int, int, bool]] = []
+    run(SmallServer(tokens_a_chunk=chunk), watched)
+    assert told == [(1, 2, True), (1, 5, True)], "not the one that it ends with"
+
+
 def test_the_server_is_told_the_context_the_length_and_the_rank() -> None:
     server = SmallServer()
     run(server, lambda engine: made_by(engine, call(4, priority=3)))

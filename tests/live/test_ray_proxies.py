@@ -153,6 +153,22 @@ def test_calls_come_back_as_the_engine_made_them(tmp_path: Path) -> None:
     assert record.sampled_tokens == 20 + 21 + 22
 
 
+def test_marks_are_told_and_a_checked_draft_comes_back(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    async def life() -> Made:
+        engine, made, order = await Scene(tmp_path).engine(), Made(), call(3, 30)
+        order.request.marks = (4, 20, 30)
+        engine.set_marked(lambda request, count: told.append((request.sample, count)))
+        await engine.generate(replace(order, draft_tokens=2), made)
+        await engine.close()
+        return made
+
+    made = asyncio.run(life())
+    assert told == [(3, 4), (3, 20)]
+    assert made.draft_log_probs == [-0.25, -0.5]
+
+
 def test_what_had_been_reported_survives_the_actor_and_its_notes_do_too(tmp_path: Path) -> None:
     async def life() -> tuple[Made, Any, int]:
         scene, made = Scene(tmp_path), Made()
