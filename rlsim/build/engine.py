@@ -76,6 +76,7 @@ def make_limits(scenario: Scenario, architecture: Architecture, device: Device, 
         rollout.block_size,
         expert_parallel=rollout.expert_parallel,
         max_num_seqs=rollout.max_num_seqs,
+        max_num_batched_tokens=rollout.max_num_batched_tokens,
     )
     if blocks * rollout.block_size < longest:
         found = f"{blocks} KV blocks of {rollout.block_size} tokens"

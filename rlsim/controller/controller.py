@@ -136,6 +136,8 @@ class Controller:
 
     def _drive(self) -> None:
         view = self.view
+        if self._loan is not None:
+            self._loan.look_first()
         if view.trainer == "idle" and self._alarms.may_look():
             batch = self.policy.batching.select(view)
             if batch is not None:

@@ -32,6 +32,15 @@ class Loan:
         if view.trainer == "lent" and not view.running_samples:
             self._recall()
             self._return()
+        self._consider()
+
+    def look_first(self) -> None:
+        """Before a batch is taken: lend them if the placement would rather wait for more."""
+        if self._placement.looks_first:
+            self._consider()
+
+    def _consider(self) -> None:
+        view = self._view
         if view.trainer == "idle" and view.running_samples and self._any_left() and self._placement.lends(view):
             view.trainer, self._asked = "lending", view.now
             self._out.append(SetRole("rollout", lent=True))
@@ -62,3 +71,5 @@ class Loan:
         view.trainer = "lent"
         for replica in self._replicas:
             view.loads.open(replica)
+        if self._placement.spreads:
+            self._rollouts.spread()

@@ -15,7 +15,7 @@ from rlsim.controller.loader import Loader
 from rlsim.controller.submission import Submission
 from rlsim.core.commands import Abort, CallTool, Command, Score
 from rlsim.core.events import Aborted, Cut, Finished, Noticed, ReplicaLost, Scored, Segments, ToolReturned
-from rlsim.core.view import ANYWHERE, Group, Sample, View
+from rlsim.core.view import AFRESH, ANYWHERE, Group, Sample, View
 from rlsim.policies.hooks import Watches
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import Confined, Learns
@@ -345,6 +345,13 @@ class Rollouts:
         calls = [sample for sample in self.view.generating_samples.values() if sample.replica in replicas]
         for sample in calls:
             sample.destination = ANYWHERE
+        self.abort(calls)
+
+    def spread(self) -> None:
+        """Cut all calls; they go on where dispatch puts them, which is not told where they were."""
+        calls = list(self.view.generating_samples.values())
+        for sample in calls:
+            sample.destination = AFRESH
         self.abort(calls)
 
     # -- calls ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlsim.core.commands import Submit
-from rlsim.core.view import Sample, View
+from rlsim.core.view import AFRESH, Sample, View
 from rlsim.policies.hooks import Caps, Reuses, Watches
 from rlsim.policies.policy import Policy
 from rlsim.policies.protocols import FetchesKv
@@ -28,6 +28,8 @@ class Submission:
         """Put the sample on a replica."""
         view, group, policy = self._view, sample.group, self._policy
         moved = sample.destination >= 0 and view.loads.is_open(sample.destination)
+        if sample.destination == AFRESH:
+            sample.replica = -1
         replica = sample.destination if moved else policy.dispatch.replica(view, sample)
         view.loads.add(replica, 1, sample.context_tokens)
         sample.replica, sample.state, sample.destination = replica, "running", -1

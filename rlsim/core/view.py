@@ -18,6 +18,8 @@ from rlsim.core.travel import as_made
 
 ANYWHERE = -2
 """A destination that dispatch chooses once the call has been cut."""
+AFRESH = -3
+"""One that it chooses without being told where the call was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Sample:
         self.aborting = False
         """Whether an abort of its call is under way."""
         self.destination = -1
-        """Where the call goes once it has been cut, if it is to move; ``ANYWHERE`` for where dispatch says."""
+        """Where the call goes once it has been cut, if it is to move; ``ANYWHERE``, ``AFRESH``: where dispatch says."""
         self.doomed = ""
         """The fate that awaits it when its call, tool or score returns; empty while it is wanted."""
         self.reward: float | None = None

@@ -9,7 +9,8 @@ from rlsim.costs.fields import count, fraction, non_negative
 
 GIB = 2**30
 ACTIVATION_BYTES = 0.9e9
-"""Peak activations of an 8192-token step; aiconfigurator-core 0.12 estimates 0.67-1.64 GB."""
+"""Peak activations of an 8192-token step; aiconfigurator-core 0.12 estimates 0.67-1.64 GB, in proportion to tokens."""
+ACTIVATION_TOKENS = 8192
 OVERHEAD_BYTES = 3.5 * GIB
 """CUDA context, graphs and workspace: the safe value of aiconfigurator-core 0.12."""
 COMMUNICATOR_BYTES = 0.4e9
@@ -42,11 +43,13 @@ def kv_blocks(
     bytes_per_parameter: float = 2.0,
     kv_bytes_per_element: float = 2.0,
     max_num_seqs: int = 0,
+    max_num_batched_tokens: int = ACTIVATION_TOKENS,
 ) -> int:
     """Blocks of ``block_size`` tokens that fit a replica's KV cache (an estimate).
 
     KV heads are replicated when there are more tensor-parallel ranks than heads. Linear-attention layers
-    set aside the constant state of ``max_num_seqs`` sequences. Raises ``ParameterError`` when the model does
+    set aside the constant state of ``max_num_seqs`` sequences. ``activation_bytes`` are those of a step of 8192 tokens;
+    they grow with the tokens that a step may have. Raises ``ParameterError`` when the model does
     not leave room for one block, saying the GiB needed and available on a GPU.
     """
     degrees = {
@@ -58,7 +61,9 @@ def kv_blocks(
     for name, value in degrees.items():
         count(f"rollout.{name}", value)
     usable = device.memory_bytes * fraction("rollout.gpu_memory_utilization", gpu_memory_utilization)
-    fixed = non_negative("activation_bytes", activation_bytes) + non_negative("overhead_bytes", overhead_bytes)
+    share_of_step = count("rollout.max_num_batched_tokens", max_num_batched_tokens) / ACTIVATION_TOKENS
+    fixed = non_negative("activation_bytes", activation_bytes) * share_of_step
+    fixed += non_negative("overhead_bytes", overhead_bytes)
     fixed += COMMUNICATOR_BYTES if tensor_parallel * pipeline_parallel > 1 else 0.0
     state = max_num_seqs * architecture.state_bytes_per_sequence() / (tensor_parallel * pipeline_parallel)
     weights = weight_bytes_per_gpu(

@@ -256,6 +256,16 @@ class Turns(Protocol):
 class Lends(Protocol):
     """Placements whose trainer lends some of its GPUs to replicas while it waits: those of ``shape.lent_replicas``."""
 
+    @property
+    def looks_first(self) -> bool:
+        """Whether it is asked before a batch is taken as well: it may lend although there is one."""
+        ...
+
+    @property
+    def spreads(self) -> bool:
+        """Whether all calls under way are cut and dealt anew once the replicas are lent; if not they get new ones."""
+        ...
+
     def lends(self, view: View) -> bool:
         """Whether to lend them now; asked after every event while the trainer waits and samples run."""
         ...

@@ -8,6 +8,9 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.memory import kv_blocks, weight_bytes_per_gpu
 
+CAPACITY_BY_STEP_TOKENS = [(2_048, 437_000), (8_192, 433_000), (16_384, 427_000)]
+"""Of Llama-3.1-8B on one H100, by the tokens that a step may have."""
+
 CAPACITY_TOKENS = [
     ("Llama-3.1-8B", "H100-SXM", 1, 433_000),
     ("Qwen3-8B", "H100-SXM", 1, 383_000),
@@ -22,6 +25,15 @@ CAPACITY_TOKENS = [
 def test_capacity_is_near_the_reference_estimate(name: str, gpu: str, tensor_parallel: int, tokens: int) -> None:
     blocks = kv_blocks(model(name), device(gpu), tensor_parallel, block_size=16)
     assert blocks * 16 == pytest.approx(tokens, rel=0.02)
+
+
+@pytest.mark.parametrize(("step_tokens", "tokens"), CAPACITY_BY_STEP_TOKENS)
+def test_activations_take_room_in_proportion_to_the_tokens_of_a_step(step_tokens: int, tokens: int) -> None:
+    blocks = kv_blocks(model("Llama-3.1-8B"), device("H100-SXM"), max_num_batched_tokens=step_tokens)
+    assert blocks * 16 == pytest.approx(tokens, rel=0.01)
+    room = kv_blocks(model("Llama-3.1-8B"), device("H100-SXM"))
+    if step_tokens != 8_192:
+        assert (blocks > room) == (step_tokens < 8_192)
 
 
 def test_replicated_kv_heads_take_the_room_of_further_ranks() -> None:

@@ -14,12 +14,12 @@ from policy_runs import AGENTS, POLICIES, ran, scenario
 from rlsim.build import plan
 from rlsim.build.money import gpus_used
 from rlsim.core.commands import SetRole, Submit, Train
-from rlsim.core.events import RoleSet, Synced
+from rlsim.core.events import Aborted, RoleSet, Synced
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching
+from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching, Switching
 from rlsim.results.metrics import metrics
 from rlsim.results.tables import digest
 from rlsim.sim.run import simulate
@@ -126,8 +126,19 @@ def test_help_shortens_a_run_that_waits_for_samples_and_costs_switches() -> None
     dear = {"switching": {"sleep_seconds": 30.0, "wake_seconds": 30.0}}
     assert helped < 0.8 * alone
     assert lending("lend-while-idle", **slow, **seats, **dear).end > alone
-    taught = lending("hybrid-switching", **slow, **seats, **dear)
-    assert sum(isinstance(row.event, RoleSet) for row in taught.decisions) == 2
+
+
+def test_v1_stops_helping_once_it_has_seen_that_it_does_not_pay() -> None:
+    """Three groups of 14 s at half the time, 21 s, against 30 s of switching."""
+    log = ran(
+        {"preset": "verl-v1-separate-async-hybrid", "parameter_sync_step": 4},
+        **LENT,
+        workload__response_tokens={"law": "uniform", "low_tokens": 1000, "high_tokens": 4500},
+        workload__prompts_per_step=8,
+        rollout__max_num_seqs=2,
+        switching={"sleep_seconds": 15.0, "wake_seconds": 15.0},
+    )
+    assert sum(isinstance(row.event, RoleSet) for row in log.decisions) == 2
 
 
 # -- the frameworks' rules by hand ------------------------------------------------------------------------
@@ -135,47 +146,93 @@ def test_help_shortens_a_run_that_waits_for_samples_and_costs_switches() -> None
 SHAPE = Shape(20, 1, 4, 8, lent_replicas=range(3, 4))
 
 
-def looked(now: float, started: int, ready: int, switches: list[float], steps: int = 0) -> View:
-    view = View(SHAPE, Loads(4), now=to_ticks(now), started_groups=started, steps_begun=steps)
-    for number in range(ready):
+def looked(now: float, started: int, ready: int, switches: list[float], steps: int = 0, taken: int = 0) -> View:
+    view = View(SHAPE, Loads(4), now=to_ticks(now), started_groups=started, steps_begun=steps, steps_done=steps)
+    for number in range(taken, taken + ready):
         view.ready[number] = Group(number, number, 0, 1, 0, 0)
-    for number in range(ready, started):
+    for number in range(taken + ready, started):
         view.open[number] = Group(number, number, 0, 1, 0, 0)
     view.switch_ticks = [to_ticks(seconds) for seconds in switches]
     return view
 
 
+def helped_once(part: Switching, switches: list[float]) -> None:
+    """A loan before the first step, and a step in which 2 of the 5 groups of a mini-batch were waited for, 6 s."""
+    assert part.lends(looked(0, 20, 0, []))
+    assert part.recalls(looked(10, 20, 8, switches))
+    for now, ready, taken in ((11, 8, 0), (20, 3, 5), (26, 5, 5), (30, 5, 10), (35, 5, 15)):
+        assert not part.lends(looked(now, 40, ready, switches, taken=taken))
+
+
+@pytest.mark.parametrize(("ready", "lends"), [(0, True), (7, True), (8, False)])
+def test_v1_begins_with_help_as_nobody_knows_better(ready: int, lends: bool) -> None:
+    """The share is 8 of 20 groups."""
+    assert HybridSwitching().start(SHAPE).lends(looked(0, 20, ready, [])) is lends
+
+
 @pytest.mark.parametrize(
-    ("ready", "cost", "lends"), [(2, 1.49, True), (2, 1.51, False), (5, 0.74, True), (5, 0.76, False), (8, 0.0, False)]
+    ("ready", "cost", "lends"), [(2, 4.49, True), (2, 4.51, False), (6, 1.49, True), (6, 1.51, False), (8, 0.0, False)]
 )
 def test_v1_switches_when_remaining_time_saved_exceeds_the_mean_cost(ready: int, cost: float, lends: bool) -> None:
-    """(8 - ready) groups x 1 s x (1 - 3 / 4) against the mean of three cycles of ``cost``."""
-    part = HybridSwitching(before_data_seconds=1.0).start(SHAPE)
-    assert part.lends(looked(ready, 20, ready, [cost / 2] * 6)) is lends
-
-
-def test_v1_measures_what_a_group_takes_since_the_gpus_came_back() -> None:
+    """(8 - ready) groups x 3 s x (1 - 3 / 4) against the mean of three cycles of ``cost``."""
     part = HybridSwitching().start(SHAPE)
-    assert part.lends(looked(0, 20, 0, []))
-    assert part.recalls(looked(5, 20, 8, []))
-    assert part.lends(looked(10, 20, 0, [0.1, 0.1]))
-    part.lends(looked(10, 20, 2, [900, 900]))
-    late = looked(16, 20, 5, [0.5, 0.5])  # three groups in 6 s since: 2 s each, 3 x 2 / 4 = 1.5 s saved
-    assert part.lends(late)
+    helped_once(part, [cost / 2] * 6)
+    assert part.lends(looked(40, 40, ready, [cost / 2] * 6, steps=1, taken=20)) is lends
 
 
-def test_v1_raises_its_share_after_two_idle_steps_and_lowers_it_after_two_calm_ones() -> None:
-    part = HybridSwitching(before_data_seconds=0.0).start(SHAPE)
+def test_v1_decides_once_a_step() -> None:
+    part = HybridSwitching().start(SHAPE)
+    helped_once(part, [9.0, 9.0])
+    assert not part.lends(looked(40, 40, 6, [9.0, 9.0], steps=1, taken=20))
+    assert not part.lends(looked(50, 40, 1, [0.0, 0.0], steps=1, taken=25))
+    assert part.lends(looked(60, 60, 0, [0.0, 0.0], steps=2, taken=40))
+
+
+def test_v1_does_not_count_as_waiting_what_the_gpus_helped() -> None:
+    part = HybridSwitching().start(SHAPE)
+    helped_once(part, [0.1, 0.1])
+    assert part.lends(looked(40, 40, 0, [0.1, 0.1], steps=1, taken=20))
+    part.lends(looked(900, 40, 8, [0.1, 0.1], steps=1, taken=20))
+    assert part.lends(looked(910, 60, 6, [0.7, 0.7], steps=2, taken=40))  # 2 x 3 s / 4 = 1.5 s, as before
+
+
+def test_v1_raises_its_share_with_each_idle_step_from_the_second_on_and_lowers_it_so() -> None:
+    part = HybridSwitching(mini_batches=4).start(SHAPE)
+    helped_once(part, [1.0, 1.0])
     thresholds = []
-    for step in range(1, 8):
-        view = looked(step, 20, 0, [1, 1], steps=step)
-        waits = step <= 4
+    for step, waits in enumerate((True, True, True, False, False, False, *[False] * 20), start=1):
+        dear, taken = [900.0, 900.0], 20 * step
+        assert not part.lends(looked(100 * step, taken + 20, 0, dear, steps=step, taken=taken))
         if waits:
-            assert not part.lends(view)
-        else:
-            part._begin_step(view)
+            part.lends(looked(100 * step + 3, taken + 20, 5, dear, steps=step, taken=taken))
         thresholds.append(part._ratio)
-    assert thresholds == pytest.approx([0.4, 0.4, 0.45, 0.45, 0.5, 0.5, 0.47])
+    assert thresholds[:7] == pytest.approx([0.4, 0.45, 0.5, 0.55, 0.55, 0.52, 0.49])
+    assert thresholds[-1] == pytest.approx(1 / 4)
+
+
+def test_v1_deals_what_is_under_way_anew_over_all_replicas() -> None:
+    """On four replicas, two of them lent: as many calls on each, but for one."""
+    preset = "verl-v1-separate-async-hybrid"
+    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **LENT))
+    controller = make_controller(made, made.workload_of(0))
+    before, dealt = "idle", 0
+    for now, event, commands in simulate(made).log.decisions:
+        controller.handle(now, event)
+        view = controller.view
+        if before == "lending" and view.trainer == "lent" and view.generating_samples:
+            assert all(sample.aborting for sample in view.generating_samples.values())
+        if isinstance(event, Aborted) and before == "lent" and any(isinstance(made, Submit) for made in commands):
+            assert max(view.loads.in_flight) - min(view.loads.in_flight) <= 1
+            dealt += 1
+        before = view.trainer
+    assert dealt > 0
+
+
+def test_v1_would_rather_help_than_train_on_the_one_mini_batch_that_is_there() -> None:
+    preset = "verl-v1-separate-async-hybrid"
+    log = hybrid(preset, 0)
+    first = next(row for row in log.decisions if any(isinstance(made, (SetRole, Train)) for made in row.commands))
+    assert any(isinstance(made, SetRole) for made in first.commands)
 
 
 @pytest.mark.parametrize(("ready", "cost", "lends"), [(2, 3.9, True), (2, 4.1, False), (6, 0.0, False)])

@@ -50,6 +50,8 @@ class LendWhileIdle:
     """The trainer's GPUs generate whenever the trainer has no full batch (ROLL agentic ``partial_gpu_mode``)."""
 
     shared: ClassVar[bool] = False
+    looks_first: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
 
     def start(self, shape: Shape) -> LendWhileIdle:
         """Refuse a cluster without such replicas."""
@@ -65,81 +67,138 @@ class LendWhileIdle:
         return len(view.ready) >= view.shape.prompts_per_step
 
 
+class Waits:
+    """What the trainer has waited for mini-batches: in the step under way, and in all before it."""
+
+    def __init__(self, mini_batch: int) -> None:
+        self._mini_batch = mini_batch
+        self._taken, self._missing = -1, 0
+        self._since: Ticks = 0
+        self._until: Ticks = 0
+        self._step_ticks: Ticks = 0
+        self._step_groups = 0
+        self._ticks: Ticks = 0
+        self._groups = 0
+
+    def look(self, view: View, anew: bool) -> None:
+        """The trainer has nothing to train on; a wait begins with each mini-batch that it needs, and ``anew``."""
+        taken = view.left_groups - view.dropped_groups - len(view.ready)
+        if anew or taken != self._taken:
+            self._close()
+            self._taken, self._since = taken, view.now
+            self._missing = max(0, self._mini_batch - len(view.ready))
+        self._until = view.now
+
+    def _close(self) -> None:
+        self._step_ticks += self._until - self._since
+        self._step_groups += self._missing
+        self._since, self._missing = self._until, 0
+
+    def end_step(self) -> float:
+        """Seconds of the step that has ended."""
+        self._close()
+        ticks, groups = self._step_ticks, self._step_groups
+        self._step_ticks = self._step_groups = 0
+        if ticks and groups:
+            self._ticks += ticks
+            self._groups += groups
+        return to_seconds(ticks)
+
+    @property
+    def seconds_per_group(self) -> float | None:
+        """Of all steps so far, by what was missing when a wait began; None before the first."""
+        return to_seconds(self._ticks) / self._groups if self._groups else None
+
+
 class Switching:
     """verl V1: the share of a batch up to which the GPUs help, and how steps went."""
 
     shared: ClassVar[bool] = False
+    looks_first: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
 
     def __init__(self, spec: HybridSwitching, shape: Shape) -> None:
         self._spec, self._ratio = spec, spec.switch_threshold_ratio
-        self._least = spec.mini_batch_groups or 1
-        standalone = shape.replicas - len(shape.lent_replicas)
-        self._saved_share = len(shape.lent_replicas) / (len(shape.lent_replicas) + standalone)
-        self._pace = Pace(spec.before_data_seconds)
-        self._away, self._waited, self._step = False, False, 0
+        self._mini_batch = max(1, shape.prompts_per_step // spec.mini_batches)
+        self._saved_share = len(shape.lent_replicas) / shape.replicas
+        self._waits = Waits(self._mini_batch)
+        self._away, self._step = False, -1
         self._idle = self._calm = 0
 
     def lends(self, view: View) -> bool:
-        """When what the help saves exceeds what switching has cost."""
-        self._begin_step(view)
-        if self._away:
+        """Once a step, at its end: when what the help saves exceeds what switching has cost."""
+        if view.steps_done == self._step:
+            self._waits.look(view, self._away)
             self._away = False
-            self._pace.begin(view)
-        remaining = self._threshold(view) - len(view.ready)
-        saved = remaining * self._pace.seconds_per_group(view) * self._saved_share
-        self._away = remaining > 0 and saved > switch_seconds(view, self._spec.window, 0.0)
-        self._waited = self._waited or not self._away
+            return False
+        waited = self._waits.end_step()
+        if self._step >= 0:
+            self._adapt(waited > self._spec.idle_seconds)
+        self._step, self._away = view.steps_done, self._pays(view)
+        if not self._away:
+            self._waits.look(view, True)
         return self._away
 
     def recalls(self, view: View) -> bool:
         """Once the share is there."""
         return len(view.ready) >= self._threshold(view)
 
+    def _pays(self, view: View) -> bool:
+        """Whether to help; to begin with it does, as long as nobody knows better."""
+        remaining = self._threshold(view) - len(view.ready)
+        seconds = self._waits.seconds_per_group
+        if remaining <= 0 or seconds is None or not view.switch_ticks:
+            return remaining > 0
+        return remaining * seconds * self._saved_share > switch_seconds(view, self._spec.window, 0.0)
+
     def _threshold(self, view: View) -> int:
         size = view.shape.prompts_per_step
-        return min(size, max(self._least, round(self._ratio * size)))
+        return min(size, max(self._mini_batch, round(self._ratio * size)))
 
-    def _begin_step(self, view: View) -> None:
-        """Two steps in a row in which the trainer waited raise the share, two in which it did not lower it."""
-        if view.steps_begun == self._step:
-            return
-        self._idle, self._calm = (self._idle + 1, 0) if self._waited else (0, self._calm + 1)
-        self._step, self._waited = view.steps_begun, False
-        if self._idle == 2:
-            self._ratio, self._idle = min(1.0, self._ratio + self._spec.raise_by), 0
-        if self._calm == 2:
-            self._ratio, self._calm = max(0.0, self._ratio - self._spec.lower_by), 0
+    def _adapt(self, idle: bool) -> None:
+        """Each idle step from the second in a row on raises the share, each calm one lowers it."""
+        spec = self._spec
+        self._idle, self._calm = (self._idle + 1, 0) if idle else (0, self._calm + 1)
+        if self._idle >= spec.release_steps:
+            self._ratio = min(1.0, self._ratio + spec.raise_by)
+        elif self._calm >= spec.release_steps:
+            self._ratio = max(1 / spec.mini_batches, self._ratio - spec.lower_by)
 
 
 @dataclass(frozen=True, slots=True)
 class HybridSwitching:
     """The trainer's GPUs generate until a share of the batch is complete, if that saves more than switching costs.
 
-    verl V1 ``separate_async`` with ``hybrid_rollout``: threshold = clamp(round(ratio x B), mini-batch, B); switch iff
-    remaining x seconds a group x (1 - standalone / all replicas) > mean cost of the last ``window`` switches. The
-    ratio rises after two idle steps and falls after two calm ones; a step is idle here in which the trainer waited
-    without lending its GPUs.
+    verl V1 ``separate_async`` with ``hybrid_rollout.enable_switch`` (``trainer_separate_async.py``): decided once a
+    step, at its end and before anything is trained on. Threshold = clamp(round(ratio x B), mini-batch, B); switch iff
+    remaining x seconds a missing group x (1 - standalone / all replicas) > mean cost of the last ``window`` switches.
+    What is under way is dealt anew over all replicas, as verl clears the ties of its samples to servers. The ratio
+    rises with every idle step from the ``release_steps``-th in a row on and falls so with calm ones; a step is idle in
+    which the trainer waited longer than ``idle_seconds`` for mini-batches, GPUs lent not counted.
     """
 
     switch_threshold_ratio: float = 0.4
-    mini_batch_groups: int | None = None
-    """Least number of groups to help for; None for 1."""
+    mini_batches: int = 4
+    """Of a step (``parameter_sync_step``): the least to help for is one."""
     raise_by: float = 0.05
     lower_by: float = 0.03
+    release_steps: int = 2
+    """Idle or calm steps in a row before the ratio changes."""
     window: int = 3
-    """Switches whose cost is averaged; before the first it counts as 0."""
-    before_data_seconds: float = 1000.0
-    """Seconds a group is thought to take before one has come."""
+    """Switches whose cost is averaged."""
+    idle_seconds: float = 2.0
+    """The interval at which verl looks at its buffer."""
 
     def start(self, shape: Shape) -> Switching:
         """Refuse a cluster without such replicas and ratios outside [0, 1]."""
         _needs_lent(shape, "hybrid-switching")
         _ratio("switch_threshold_ratio", self.switch_threshold_ratio)
+        at_least("mini_batches", self.mini_batches, 1)
         at_least("raise_by", self.raise_by, 0)
         at_least("lower_by", self.lower_by, 0)
+        at_least("release_steps", self.release_steps, 1)
         at_least("window", self.window, 1)
-        at_least("mini_batch_groups", self.mini_batch_groups or 1, 1)
-        at_least("before_data_seconds", self.before_data_seconds, 0)
+        at_least("idle_seconds", self.idle_seconds, 0)
         return Switching(self, shape)
 
 
@@ -147,6 +206,8 @@ class Schedule:
     """verl's dynamic schedule: how much of a step is to be buffered, and what the trainer still waited for."""
 
     shared: ClassVar[bool] = False
+    looks_first: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
 
     def __init__(self, spec: DynamicSchedule) -> None:
         self._spec, self._ratio = spec, spec.deactivate_ratio
