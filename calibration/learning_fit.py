@@ -1,25 +1,27 @@
 """Population, persistence and gain of the learning model from the rewards of a run, by maximum likelihood.
 
-Successes of a group are binomial given its prompt's score, whose logit is level + spread * score + skill(version).
-Scores are integrated out on a grid. Groups of a prompt are tied from one visit to the next: each is taken given the one
-before, which is exact for two visits and leaves out what earlier ones add. Intervals are sandwich intervals over
-prompts, which allow for that. With one run progress is counted as if every update was uniform and on-policy; with
-several, by what each step was trained on, and the exponent of information is found with the rest.
+Successes of a group are binomial given its prompt's score, whose logit is level + spread * score + what was gained by
+its version: by all prompts, and by this one from its own earlier groups (``calibration.learning_own``). Scores are
+integrated out on a grid, visit by visit: what earlier groups of a prompt say of its score is carried to the next one,
+as if scores drifted without memory, which is exact for two visits and where they do not drift. Intervals are sandwich
+intervals over prompts, which allow for that. With one run progress is counted as if every update was uniform and
+on-policy; with several, by what each step was trained on, and the exponent of information is found with the rest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.learning_own import OwnGains, dealt
 from calibration.reward_log import Batches, RewardLog
 from rlsim.core.errors import ParameterError
 from rlsim.learning.information import reference_variance
-from rlsim.learning.model import Curve, Population, RewardLaw
+from rlsim.learning.model import BatchEffect, Curve, Population, RewardLaw
 from rlsim.learning.population import PopulationCurve
 
 if TYPE_CHECKING:
@@ -33,9 +35,19 @@ LARGEST_TIE = 0.99
 Z95 = 1.959964
 FLAT = 1e-7
 """Relative gain in log-likelihood at which the search ends: a thousandth of a nat in ten thousand."""
-START = (0.0, math.log(1.5), 0.7, 0.3, 0.5)
-BOUNDS = ((-6.0, 6.0), (math.log(0.05), math.log(8.0)), (0.02, LARGEST_TIE), (0.0, 60.0), (0.0, 2.0))
+START = (0.0, math.log(1.5), 0.7, 0.3, 0.9)
+PLACES = frozenset(range(len(START)))
+TRANSFER = 4
+"""Its place among the unknowns of a single run; with several the exponent of information has it."""
+MOST_TRANSFER = 0.999
+"""Up to which it is sought: at 1 the population is integrated over in another way, which the search would notice."""
+BOUNDS = ((-6.0, 6.0), (math.log(0.05), math.log(8.0)), (0.02, LARGEST_TIE), (0.0, 60.0))
+EXPONENTS = (0.0, 2.0)
+TRANSFERS = (0.0, MOST_TRANSFER)
 _STEP = 1e-3
+LEAST_CHANCE = 1e-300
+LEAST_WIDTH = 1e-3
+"""Of an interval of persistence that a run tells."""
 _LEAST_VARIANCE = 1e-9
 
 
@@ -49,6 +61,8 @@ class Given:
     drift_versions: float = 100.0
     breadth_exponent: float = 0.5
     """Used with several runs only."""
+    information_exponent: float = 1.0
+    """Used with one run only: how gains that do not transfer are dealt to the groups that taught."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +100,52 @@ class LearningFit:
 
 
 class Likelihood:
-    """Log-likelihood of a log, prompt by prompt, as a function of (logit mean, log spread, persistence, pace).
+    """Log-likelihood of a log by prompt, as a function of (logit mean, log spread, persistence, pace, transfer).
 
-    With several runs also of the exponent of information. Pace is the updates of the whole log over those to half of
-    the way.
+    With several runs of the exponent of information in place of transfer, which is then 1. Pace is the updates of the
+    whole log over those to half of the way. ``shares`` are those of ``calibration.learning_own.dealt``.
     """
 
-    def __init__(self, log: RewardLog, given: Given) -> None:
-        self._given, self._batches = given, log.batches
+    def __init__(
+        self, log: RewardLog, given: Given, shares: NDArray[np.float64], places: frozenset[int] = PLACES
+    ) -> None:
+        self._given, self._log = given, log
+        self._own = OwnGains(log, shares)
+        self._group_size = max(2, int(np.median(log.samples)))
         self.runs = int(log.run.max()) + 1
         self.last_update = max(1.0, float(log.version.max()) * given.updates_per_version)
-        _, self._owner = np.unique(log.prompt, return_inverse=True)
-        self._later = np.flatnonzero(np.diff(log.prompt) == 0) + 1
-        self.tied = len(self._later) > 0
-        same = np.zeros(len(log.prompt), dtype=bool)
-        same[self._later] = True
-        follows = np.append(same[1:], False)
-        self._alone, self._inner = ~same & ~follows, same & follows
-        kept = _drift_correlation(log.version[self._later - 1], log.version[self._later], given.drift_versions)
+        _, begin, self._owner = np.unique(log.prompt, return_index=True, return_inverse=True)
+        rank = np.arange(len(log.prompt)) - begin[self._owner]
+        self._visits = [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
+        """First visits of prompts, second ones, and so on."""
+        before = np.maximum(0, np.arange(len(rank)) - 1)
+        kept = _drift_correlation(log.version[before], log.version, given.drift_versions)
         self._kept = np.round(kept, 2)
-        cases = np.stack([log.run, log.version, log.successes, log.samples], axis=1)
-        self._cases, self._case = np.unique(cases, axis=0, return_inverse=True)
+        untold = {2: len(self._visits) == 1, TRANSFER: self.runs == 1 and not self._own.told}
+        self.free = [place for place in sorted(places) if not untold.get(place, False)]
+        """Places of the unknowns that are fitted: those asked for of which the log may tell."""
 
     def population(self, x: NDArray[np.float64]) -> Population:
         """The population of these unknowns."""
         return Population(mean_success=1 / (1 + math.exp(-x[0])), spread=math.exp(x[1]), persistence=float(x[2]))
 
+    def transfer(self, x: NDArray[np.float64]) -> float:
+        """That of these unknowns; 1 where it is none of them."""
+        if self.runs > 1 or TRANSFER not in self.free:
+            return 1.0
+        return min(MOST_TRANSFER, max(0.0, float(x[TRANSFER])))
+
     def by_prompt(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Log-likelihood of each prompt, without constants."""
+        """Log-likelihood of each prompt, without constants: of each visit given those before."""
         made = self._of_scores(x)
-        alone = np.log(made @ DENSITY)
-        total = np.zeros(self._owner.max() + 1)
-        np.add.at(total, self._owner[self._alone], alone[self._alone])
-        np.add.at(total, self._owner[self._inner], -alone[self._inner])
-        np.add.at(total, self._owner[self._later], self._of_pairs(made, float(x[2])))
+        total, beliefs = np.zeros(self._owner.max() + 1), np.tile(DENSITY, (self._owner.max() + 1, 1))
+        for number, visits in enumerate(self._visits):
+            owner = self._owner[visits]
+            prior = self._drifted(beliefs[owner], self._kept[visits], float(x[2])) if number else beliefs[owner]
+            likely = prior * made[visits]
+            chance = np.maximum(likely.sum(1), LEAST_CHANCE)
+            total[owner] += np.log(chance)
+            beliefs[owner] = likely / chance[:, None]
         return total
 
     def _of_scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -127,21 +153,33 @@ class Likelihood:
         given = self._given
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
-        curve = PopulationCurve(population, Curve(given.asymptote, half, given.steepness), RewardLaw())
-        runs, versions, successes, samples = self._cases.T[:, :, None]
-        skill = self._uniform(curve) if self.runs == 1 else self._by_batches(curve, max(0.0, float(x[4])))
-        skills = np.array([skill(int(run), int(v)) for run, v in zip(runs.flat, versions.flat, strict=True)])
-        logits = curve.level + population.spread * GRID[None, :] + skills[:, None]
-        return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[self._case])
+        effect = BatchEffect(information_exponent=given.information_exponent, transfer=self.transfer(x))
+        law = Curve(given.asymptote, half, given.steepness)
+        curve = PopulationCurve(population, law, RewardLaw(), effect, self._group_size)
+        exponent = max(0.0, float(x[4]))
+        moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
+        cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)
+        (moved, successes, samples), case = _columns(np.unique(cases, axis=0, return_inverse=True))
+        logits = curve.level + population.spread * GRID[None, :] + moved
+        return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 
-    def _uniform(self, curve: PopulationCurve) -> Callable[[int, int], float]:
-        return lambda run, version: curve.skill(version * self._given.updates_per_version)
+    def _uniform(self, curve: PopulationCurve, transfer: float) -> NDArray[np.float64]:
+        """Logits gained by each visit's prompt."""
+        updates = np.arange(self._log.version.max() + 2) * self._given.updates_per_version
+        skills = np.array([curve.skill(float(update)) for update in updates])
+        common = transfer * skills[self._log.version]
+        return common if transfer == 1.0 else common + (1 - transfer) * self._own.before(np.diff(skills))
 
-    def _by_batches(self, curve: PopulationCurve, exponent: float) -> Callable[[int, int], float]:
-        """Skill of a run's version: that of ``rlsim.learning.course`` on what was trained on before."""
-        usual = float(np.median(self._batches[0].samples))
-        courses = [self._course(curve, batches, exponent, usual) for batches in self._batches]
-        return lambda run, version: courses[run][min(version, len(courses[run]) - 1)]
+    def _by_batches(self, curve: PopulationCurve, exponent: float) -> NDArray[np.float64]:
+        """The same by ``rlsim.learning.course`` on what was trained on before."""
+        batches = self._log.batches
+        usual = float(np.median(batches[0].samples))
+        courses = [np.array(self._course(curve, each, exponent, usual)) for each in batches]
+        found = np.empty(len(self._log.version))
+        for run, skills in enumerate(courses):
+            of_run = self._log.run == run
+            found[of_run] = skills[np.minimum(self._log.version[of_run], len(skills) - 1)]
+        return found
 
     def _course(self, curve: PopulationCurve, batches: Batches, exponent: float, usual: float) -> list[float]:
         progress, skills = 0.0, [0.0]
@@ -153,23 +191,29 @@ class Likelihood:
             skills.append(curve.skill(progress))
         return skills
 
-    def _of_pairs(self, made: NDArray[np.float64], persistence: float) -> NDArray[np.float64]:
-        found = np.empty(len(self._later))
-        for kept in np.unique(self._kept):
-            which = self._kept == kept
-            tie = min(LARGEST_TIE, persistence + (1 - persistence) * kept)
-            later = self._later[which]
-            found[which] = ((made[later - 1] @ _joint(tie)) * made[later]).sum(1)
-        return np.asarray(np.log(np.maximum(found, 1e-300)))
+    def _drifted(
+        self, beliefs: NDArray[np.float64], kept: NDArray[np.float64], persistence: float
+    ) -> NDArray[np.float64]:
+        """What is believed of scores by the next visit."""
+        found = np.empty_like(beliefs)
+        for each in np.unique(kept):
+            found[kept == each] = beliefs[kept == each] @ _next(
+                min(LARGEST_TIE, persistence + (1 - persistence) * each)
+            )
+        return found
 
 
-def _joint(correlation: float) -> NDArray[np.float64]:
-    """Standard bivariate normal weights on the grid."""
+def _columns(found: tuple[NDArray[np.float64], NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    cases, case = found
+    return cases.T[:, :, None], case
+
+
+@lru_cache(maxsize=128)
+def _next(correlation: float) -> NDArray[np.float64]:
+    """From each score of the grid to each: weights of the standard bivariate normal law, given the first."""
     width = math.sqrt(1 - correlation**2)
-    given = np.exp(-(((GRID[None, :] - correlation * GRID[:, None]) / width) ** 2) / 2) / (
-        width * math.sqrt(2 * math.pi)
-    )
-    return np.asarray(DENSITY[:, None] * given * (GRID[1] - GRID[0]))
+    apart = (GRID[None, :] - correlation * GRID[:, None]) / width
+    return np.asarray(np.exp(-(apart**2) / 2) / (width * math.sqrt(2 * math.pi)) * (GRID[1] - GRID[0]))
 
 
 def _drift_correlation(
@@ -186,9 +230,16 @@ def fit_learning(log: RewardLog, given: Given) -> LearningFit:
     """Fit four prompts in five and judge by the others. Raises ``ParameterError`` for an asymptote that is passed."""
     _refuse_low_ceiling(log, given)
     held = (log.prompt * 2654435761 % 2**32) % HELD_OUT == 0
-    fitted = Likelihood(log.of(~held), given)
+    shares = dealt(log, given.information_exponent)
+    fitted = Likelihood(log.of(~held), given, shares[~held])
     x, errors = _maximum(fitted, given)
-    loss = -float(Likelihood(log.of(held), given).by_prompt(_at(x, fitted, log, held, given)).sum())
+    if fitted.runs == 1 and Z95 * errors[TRANSFER] >= max(x[TRANSFER], 1 - x[TRANSFER]):
+        fitted = Likelihood(log.of(~held), given, shares[~held], PLACES - {TRANSFER})
+        x, errors = _maximum(fitted, given)
+    others = Likelihood(log.of(held), given, shares[held], frozenset(fitted.free))
+    moved = x.copy()
+    moved[3] *= others.last_update / fitted.last_update
+    loss = -float(others.by_prompt(moved).sum())
     samples = log.of(held).samples.sum()
     rate = log.of(~held).rate
     won = log.of(held).successes.sum()
@@ -196,15 +247,6 @@ def fit_learning(log: RewardLog, given: Given) -> LearningFit:
     return LearningFit(
         _named(x, errors, fitted), loss / samples, float(one_rate), fitted._owner.max() + 1, len(log.prompt), given
     )
-
-
-def _at(
-    x: NDArray[np.float64], fitted: Likelihood, log: RewardLog, held: NDArray[np.bool_], given: Given
-) -> NDArray[np.float64]:
-    """The unknowns in the units of the prompts held out, whose last version may be another."""
-    moved = x.copy()
-    moved[3] *= Likelihood(log.of(held), given).last_update / fitted.last_update
-    return moved
 
 
 def _refuse_low_ceiling(log: RewardLog, given: Given) -> None:
@@ -220,18 +262,20 @@ def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64],
     from scipy.optimize import minimize
 
     ceiling = math.log(given.asymptote / (1 - given.asymptote)) - 0.05
-    unknowns = len(START) if likelihood.runs > 1 else len(START) - 1
-    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:unknowns]]
-    if not likelihood.tied:
-        bounds[2] = (START[2], START[2])
-    start = [min(START[0], ceiling - 0.1), *START[1:unknowns]]
+    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:], EXPONENTS if likelihood.runs > 1 else TRANSFERS]
+    start = [min(START[0], ceiling - 0.1), *START[1:]]
+    for place in set(range(len(START))) - set(likelihood.free):
+        bounds[place] = (start[place], start[place])
 
     def loss(x: NDArray[np.float64]) -> float:
         return -float(likelihood.by_prompt(x).sum())
 
     found = minimize(loss, np.array(start), method="L-BFGS-B", bounds=bounds, options={"ftol": FLAT})
-    free = [i for i in range(unknowns) if i != 2 or likelihood.tied]
-    return np.asarray(found.x), _standard_errors(likelihood, np.asarray(found.x), free)
+    x = np.asarray(found.x)
+    inside = x.copy()
+    if likelihood.runs == 1 and TRANSFER in likelihood.free:
+        inside[TRANSFER] = min(MOST_TRANSFER - 2 * _STEP, max(2 * _STEP, x[TRANSFER]))
+    return x, _standard_errors(likelihood, inside, likelihood.free)
 
 
 def _standard_errors(likelihood: Likelihood, x: NDArray[np.float64], free: list[int]) -> NDArray[np.float64]:
@@ -260,11 +304,14 @@ def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Like
     last = likelihood.last_update
     mean, spread = (1 / (1 + np.exp(-np.array([x[0], low[0], high[0]]))), np.exp([x[1], low[1], high[1]]))
     found = {"population.mean_success": Found(*map(float, mean)), "population.spread": Found(*map(float, spread))}
-    if high[2] > low[2]:
+    if high[2] - low[2] > LEAST_WIDTH:
         found["population.persistence"] = Found(float(x[2]), max(0.0, float(low[2])), min(1.0, float(high[2])))
     if x[3] > 1e-6:
         slowest = last / float(low[3]) if low[3] > 0 else math.inf
         found["curve.half_updates"] = Found(last / float(x[3]), last / float(high[3]), slowest)
     if likelihood.runs > 1:
         found["effect.information_exponent"] = Found(float(x[4]), max(0.0, float(low[4])), float(high[4]))
+    elif TRANSFER in likelihood.free:
+        value = 1.0 if x[TRANSFER] >= MOST_TRANSFER else float(x[TRANSFER])
+        found["effect.transfer"] = Found(value, max(0.0, float(low[4])), min(1.0, float(high[4])))
     return found

@@ -10,6 +10,7 @@ from calibration.learning_fit import LearningFit
 
 def report_lines(fit: LearningFit) -> Iterator[str]:
     """What was found, how sure it is, and what it rests on."""
+    given, joint = fit.given, "effect.information_exponent" in fit.parameters
     yield f"{fit.visits} groups; fitted on {fit.prompts} prompts, judged by the others"
     for key, found in fit.parameters.items():
         yield f"learning.{key:<25} {found.value:>9.4g}   95 % interval {found.low:.4g} to {found.high:.4g}"
@@ -17,12 +18,17 @@ def report_lines(fit: LearningFit) -> Iterator[str]:
         yield "learning.population.persistence   not told: no prompt was visited twice, or none after its drift"
     if "curve.half_updates" not in fit.parameters:
         yield "learning.curve.half_updates       not told: success did not rise"
+    if not joint and "effect.transfer" not in fit.parameters:
+        yield "learning.effect.transfer          not told: no prompt came back, or 0 is as likely as 1; 1 is taken"
     yield f"held out, nats a sample: {fit.loss:.4f}; with one success rate for all: {fit.loss_of_one_rate:.4f}"
-    given, joint = fit.given, "effect.information_exponent" in fit.parameters
     yield (
         f"taken as known: asymptote {given.asymptote:g}, steepness {given.steepness:g}, drift_versions "
         f"{given.drift_versions:g}, {given.updates_per_version:g} updates a version, "
-        + (f"breadth_exponent {given.breadth_exponent:g}, on-policy" if joint else "each uniform and on-policy")
+        + (
+            f"breadth_exponent {given.breadth_exponent:g}, on-policy"
+            if joint
+            else f"each uniform and on-policy, information_exponent {given.information_exponent:g}"
+        )
     )
 
 

@@ -21,6 +21,10 @@ def calibrate_learning(
     asymptote: Annotated[float, typer.Option(help="Success after endless training; taken as known.")] = 0.8,
     steepness: Annotated[float, typer.Option(help="Of the curve; taken as known.")] = 1.0,
     drift_versions: Annotated[float, typer.Option(help="After which difficulty is forgotten; taken as known.")] = 100.0,
+    information_exponent: Annotated[
+        float,
+        typer.Option(help="How gains that stay with prompts are dealt; taken as known. Fitted with several runs."),
+    ] = 1.0,
     success_at: Annotated[float, typer.Option(help="Least reward of a success.")] = 1.0,
 ) -> None:
     """Fit prompts and progress to the rewards of runs: an overlay for scenarios, intervals, and a held-out loss.
@@ -31,7 +35,7 @@ def calibrate_learning(
     from calibration.learning_report import report_lines, write_overlay
     from calibration.reward_log import read_runs
 
-    given = Given(updates_per_version, asymptote, steepness, drift_versions)
+    given = Given(updates_per_version, asymptote, steepness, drift_versions, information_exponent=information_exponent)
     fit = fit_learning(read_runs(paths, success_at), given)
     write_overlay(fit, out)
     for line in report_lines(fit):

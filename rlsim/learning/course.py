@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from rlsim.core.streams import FloatArray
 from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
 from rlsim.learning.lineage import Ancestors, Unfolding
-from rlsim.learning.model import LearningModel
+from rlsim.learning.locality import taught_by_prompt
+from rlsim.learning.model import BatchEffect, LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
 from rlsim.learning.prompts import Prompts
 from rlsim.learning.signals import Readings
@@ -39,7 +40,7 @@ class Progress:
     """What a training step did, and the state after it."""
 
     skill: float
-    """Logits by which every prompt is easier than before training."""
+    """Logits by which prompts are easier than before training, on average; with full transfer every one is."""
     success: float
     """Expected success of a fresh sample over the whole population."""
     information: float
@@ -50,6 +51,11 @@ class Progress:
     """Mean worth of the trained samples by their lags; 1: as if on-policy."""
     gain: float
     """Logits that this step added to ``skill``."""
+
+
+def _of_groups(model: LearningModel) -> BatchEffect:
+    """The effect by which uniform training moves prompts apart: what a teacher scores teaches all of them alike."""
+    return model.effect if model.distillation is None else replace(model.effect, information_exponent=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,9 @@ class Course:
 
     def __init__(self, model: LearningModel, seed: int, dataset_prompts: int) -> None:
         self._model, self._prompts_in_all = model, dataset_prompts
-        self._curve = PopulationCurve(model.population, model.curve, model.reward)
+        self._curve = PopulationCurve(
+            model.population, model.curve, model.reward, _of_groups(model), model.reference.group_size
+        )
         self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
         size = model.reference.group_size
         self._outcomes = GroupDraws(seed, "outcome", size, Independent(), np.asarray)
@@ -81,8 +89,9 @@ class Course:
         self._updates = 0
         self._collapse = 0.0
         self._own: dict[int, float] = {}
+        """Logits that a prompt has for itself, beyond what all have."""
         self._changed: set[int] = set()
-        self._published: list[tuple[float, float, int]] = [(0.0, 0.0, 0)]
+        self._published: list[tuple[float, int]] = [(0.0, 0)]
         self._own_published: dict[int, tuple[list[int], list[float]]] = {}
         self._places: dict[tuple[int, int], _Place] = {}
 
@@ -157,7 +166,7 @@ class Course:
         Rejections come at a constant hazard along the response that grows by the updates between the two (SPEC-RL,
         systems list entry 39, has the overlap; the law is ours).
         """
-        apart = abs(self._published[version][2] - self._published[old_version][2])
+        apart = abs(self._published[version][1] - self._published[old_version][1])
         hazard = self._model.rejections_per_update * apart
         luck = self._acceptance.value(prompt, attempt, 0, member)
         return 1.0 if hazard == 0.0 else min(1.0, -math.log1p(-luck) / hazard)
@@ -173,18 +182,18 @@ class Course:
         if self._model.method.ess_scaled:
             worth *= ess
         before = self._curve.skill(self._progress)
-        self._add(batch, worth * self._size_of_step(information, len(batch) / updates))
+        self._progress += worth * self._size_of_step(information, len(batch) / updates)
+        skill = self._curve.skill(self._progress)
+        self._keep(batch, skill - before)
         self._updates += updates * epochs
         self._collapse = min(2.0, max(0.0, 1 - factor))
-        skill = self._curve.skill(self._progress)
         return Progress(skill, self.mean_success(), information, ess, factor, skill - before)
 
     def published(self, version: int) -> None:
         """The trainer's present state becomes weights ``version``, and of versions left out in between."""
         if version < len(self._published):
             raise ValueError(f"version {version} is published already")
-        state = self._progress, self._curve.skill(self._progress), self._updates
-        self._published += [state] * (version + 1 - len(self._published))
+        self._published += [(self._common(), self._updates)] * (version + 1 - len(self._published))
         for prompt in self._changed:
             versions, values = self._own_published.setdefault(prompt, ([], []))
             versions.append(version)
@@ -193,15 +202,17 @@ class Course:
 
     def mean_success(self) -> float:
         """Expected success of a fresh sample over the population, of the trainer's present state."""
-        skill = self._curve.skill(self._progress)
-        common = self._curve.success(skill)
-        if not self._own:
-            return common
+        common = self._common()
+        if self._model.effect.transfer == 1.0:
+            return self._curve.success(common)
         trained = np.fromiter(self._own, dtype=int)
-        logits = self._prompts.all_logits(len(self._published) - 1)[trained]
-        skills = np.array([self._curve.skill(self._progress + own) for own in self._own.values()])
-        extra = sigmoid(logits + skills) - sigmoid(logits + skill)
-        return common + float(extra.sum()) / self._prompts_in_all
+        logits = self._prompts.all_logits(len(self._published) - 1)[trained] + common
+        extra = sigmoid(logits + np.fromiter(self._own.values(), dtype=float)) - sigmoid(logits)
+        return self._curve.success_shifted(common) + float(extra.sum()) / self._prompts_in_all
+
+    def _common(self) -> float:
+        """Logits by which all prompts are easier than before training."""
+        return self._model.effect.transfer * self._curve.skill(self._progress)
 
     def _sound_shares(self, who: tuple[int, int, int], outcome: bool) -> tuple[float, float]:
         return self._readings.drift_share(who, outcome), self._readings.repeats_share(who, outcome)
@@ -223,13 +234,13 @@ class Course:
         return _Place(success, length, length * self._model.lengths.failure_ratio)
 
     def _skill(self, prompt: int, version: int) -> float:
-        progress, skill, _ = self._published[version]
+        common, _ = self._published[version]
         history = self._own_published.get(prompt)
         if history is None:
-            return skill
+            return common
         versions, values = history
         last = bisect_right(versions, version)
-        return self._curve.skill(progress + values[last - 1]) if last else skill
+        return common + values[last - 1] if last else common
 
     def _length_over_population(self) -> float:
         success = sigmoid(self._curve.logits)
@@ -274,11 +285,24 @@ class Course:
         breadth = samples / reference.samples_per_update
         return float(information**effect.information_exponent * breadth**effect.breadth_exponent)
 
-    def _add(self, batch: Sequence[TrainedSample], progress: float) -> None:
-        share = self._model.effect.transfer
-        self._progress += share * progress
-        if share < 1.0:
-            prompts = {sample.prompt for sample in batch}
-            for prompt in prompts:
-                self._own[prompt] = self._own.get(prompt, 0.0) + (1 - share) * progress
-            self._changed |= prompts
+    def _keep(self, batch: Sequence[TrainedSample], gain: float) -> None:
+        """Deal the part of a mean gain that does not reach all prompts to those that taught it."""
+        kept = (1 - self._model.effect.transfer) * gain * self._prompts_in_all
+        if kept == 0.0:
+            return
+        taught = self._taught(batch)
+        total = max(_LEAST_VARIANCE, sum(taught.values()))
+        for prompt, worth in taught.items():
+            self._own[prompt] = self._own.get(prompt, 0.0) + kept * worth / total
+        self._changed |= taught.keys()
+
+    def _taught(self, batch: Sequence[TrainedSample]) -> dict[int, float]:
+        """What each prompt's groups taught, in any unit."""
+        exponent, law = self._model.effect.information_exponent, self._model.distillation
+        if law is None:
+            about = self._expected_reward if self._model.effect.baseline == "value" else None
+            return taught_by_prompt(batch, exponent, about, self._model.reward.noise)
+        taught: dict[int, float] = {}
+        for sample in batch:
+            taught[sample.prompt] = taught.get(sample.prompt, 0.0) + sample_worth(sample, law) ** exponent
+        return taught

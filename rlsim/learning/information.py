@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,29 @@ class TrainedSample:
     """Response tokens before it only repeats itself."""
 
 
+class Squares(NamedTuple):
+    """What the rewards of a group tell."""
+
+    prompt: int
+    samples: int
+    squares: float
+    """Sum of squared advantages, less what reward noise makes of it on average: it may be below 0."""
+
+
+def squares_by_group(
+    batch: Sequence[TrainedSample], expected: Callable[[int], float] | None, noise: float
+) -> Iterator[Squares]:
+    """Of each group: advantages from the group's mean, or from what is ``expected`` of a prompt."""
+    groups: dict[int, list[TrainedSample]] = {}
+    for sample in batch:
+        groups.setdefault(sample.group, []).append(sample)
+    for group in groups.values():
+        prompt, size = group[0].prompt, len(group)
+        about = sum(sample.reward for sample in group) / size if expected is None else expected(prompt)
+        squares = sum((sample.reward - about) ** 2 for sample in group)
+        yield Squares(prompt, size, squares - noise**2 * (size - (expected is None)))
+
+
 def advantage_variance(batch: Sequence[TrainedSample], noise: float = 0.0) -> float:
     """Mean over samples of the squared distance of a reward from its group's mean.
 
@@ -29,13 +53,7 @@ def advantage_variance(batch: Sequence[TrainedSample], noise: float = 0.0) -> fl
     gives less, for its mean is noisy (Dr.GRPO's advantage, as in VIP's variance); one without variance gives nothing.
     The share that reward noise of standard deviation ``noise`` makes is no information and is taken off.
     """
-    groups: dict[int, list[float]] = {}
-    for sample in batch:
-        groups.setdefault(sample.group, []).append(sample.reward)
-    squares = 0.0
-    for rewards in groups.values():
-        mean = sum(rewards) / len(rewards)
-        squares += sum((reward - mean) ** 2 for reward in rewards) - noise**2 * (len(rewards) - 1)
+    squares = sum((group.squares for group in squares_by_group(batch, None, noise)), 0.0)
     return max(0.0, squares) / len(batch)
 
 

@@ -84,7 +84,7 @@ class BatchEffect:
     baseline: Literal["group", "value"] = "group"
     """What rewards are compared with: the mean of the group, or what a perfect value model expects of the prompt."""
     transfer: float = 1.0
-    """Share of an update's worth that reaches all prompts; the rest stays with the trained ones."""
+    """Share of a gain that reaches all prompts; the rest stays with those whose groups taught it; estimate."""
     lag_feedback: float = 0.0
     """Growth of lags by a collapsed step before: lag * (1 + feedback * (1 - factor)); systems list entry 60."""
 

@@ -1,6 +1,7 @@
-"""Success over a population of prompts: its mean and its reward variance by common skill, and skill by updates.
+"""Success over a population of prompts: its mean and its reward variance by mean gain, and that gain by updates.
 
-Integrals over the law of prompts are Gauss-Hermite sums, tabulated once.
+Integrals over the law of prompts are sums over nodes, tabulated once along uniform training. Where gains reach all
+prompts, these are Gauss-Hermite nodes that move alike; where not (``rlsim.learning.locality``), even ones that part.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from functools import lru_cache
 import numpy as np
 
 from rlsim.core.streams import FloatArray
-from rlsim.learning.model import Curve, Domain, Population, RewardLaw
+from rlsim.learning.locality import expected_worth, uniform_course
+from rlsim.learning.model import BatchEffect, Curve, Domain, Population, RewardLaw
 
 NODES = 96
 LARGEST_SHIFT = 40.0
 SHIFTS = np.linspace(-LARGEST_SHIFT, LARGEST_SHIFT, 2001)
+EVEN_SCORES = np.linspace(-6.0, 6.0, 241)
+"""Nodes of a population that moves apart, for the gap between those that learn and those that do not yet."""
+LOSSES_SKIPPED = 10
+"""Of the tabulated shifts below 0, one in so many is enough for such a population."""
 _SCORES = np.linspace(-9.0, 9.0, 3601)
 _LEAST = 1e-12
 
@@ -26,6 +32,11 @@ def _nodes() -> tuple[FloatArray, FloatArray]:
     """Gauss-Hermite nodes and weights of the standard normal law."""
     scores, weights = np.polynomial.hermite_e.hermegauss(NODES)
     return scores, weights / weights.sum()
+
+
+def _even_nodes() -> tuple[FloatArray, FloatArray]:
+    weights = np.exp(-(EVEN_SCORES**2) / 2)
+    return EVEN_SCORES, weights / weights.sum()
 
 
 def sigmoid(logits: FloatArray) -> FloatArray:
@@ -68,19 +79,30 @@ def _beta_logits(population: Population, scores: FloatArray) -> FloatArray:
 
 
 class PopulationCurve:
-    """Mean success and reward variance at any skill, and the skill that so many reference updates make."""
+    """Mean success and reward variance of uniform training at any skill, the mean gain, and the skill by updates."""
 
-    def __init__(self, population: Population, curve: Curve, reward: RewardLaw) -> None:
-        scores, weights = _nodes()
+    def __init__(
+        self,
+        population: Population,
+        curve: Curve,
+        reward: RewardLaw,
+        effect: BatchEffect,
+        group_size: int,
+    ) -> None:
+        scores, weights = _nodes() if effect.transfer == 1.0 else _even_nodes()
         domains = population.domains or (Domain("all", 1.0),)
         shares = np.array([domain.share for domain in domains]) / sum(domain.share for domain in domains)
         self.scores = np.tile(scores, len(domains))
         self.weights = np.outer(shares, weights).ravel()
-        offsets = np.repeat([domain.offset for domain in domains], NODES)
+        offsets = np.repeat([domain.offset for domain in domains], len(scores))
         self.logits = logits_at(population, self.scores) + offsets
         self.level = self._level(population.mean_success)
         """Added to every logit so that the untrained mean is the population's."""
         self.logits += self.level
+        self.gains, self.states = SHIFTS, self.logits[None, :] + SHIFTS[:, None]
+        """Mean gains, and the logits of every node at each: shapes (gains,) and (gains, nodes)."""
+        if effect.transfer < 1.0:
+            self._move_apart(effect, group_size, curve.asymptote)
         self._tabulate(reward)
         self._invert(population, curve)
 
@@ -92,8 +114,23 @@ class PopulationCurve:
 
         return float(brentq(excess, -LARGEST_SHIFT * 2, LARGEST_SHIFT * 2, xtol=1e-12))
 
+    def _move_apart(self, effect: BatchEffect, group_size: int, asymptote: float) -> None:
+        """Above no gain, up to the asymptote; below, all move alike."""
+        table = expected_worth(group_size, effect.information_exponent, effect.baseline == "value")
+        course = uniform_course(
+            self.logits, self.weights, effect.transfer, lambda logits: np.asarray(np.interp(logits, *table))
+        )
+        lost = np.flatnonzero(SHIFTS < 0)[::LOSSES_SKIPPED]
+        gains, states = self.gains[lost].tolist(), list(self.states[lost])
+        for gain, logits in course:
+            gains.append(gain)
+            states.append(logits)
+            if float(self.weights @ sigmoid(logits)) > asymptote or gain > LARGEST_SHIFT:
+                break
+        self.gains, self.states = np.array(gains), np.array(states)
+
     def _tabulate(self, reward: RewardLaw) -> None:
-        success = sigmoid(self.logits[None, :] + SHIFTS[:, None])
+        success = sigmoid(self.states)
         credit, failure = reward.partial_credit, 1 - success
         mean, square = success + failure * credit / 2, success + failure * credit**2 / 3
         self._success = success @ self.weights
@@ -105,12 +142,12 @@ class PopulationCurve:
         below = self._success < 1 - 1e-9
         rises = np.concatenate([[True], np.diff(self._success[below]) > 0])
         targets = start + (curve.asymptote - start) * ways
-        self._skills: list[float] = np.interp(targets, self._success[below][rises], SHIFTS[below][rises]).tolist()
+        self._skills: list[float] = np.interp(targets, self._success[below][rises], self.gains[below][rises]).tolist()
         self._skills[0] = 0.0
         self._slope = self._skills[1024] / self._half
 
     def skill(self, updates: float) -> float:
-        """Logits gained after so many reference updates; below 0 updates, a line of the slope of the first half."""
+        """Mean logits gained after so many reference updates; below 0, a line of the slope of the first half."""
         if updates <= 0:
             return float(updates * self._slope)
         place = 2048 / (1 + math.exp(self._steepness * math.log(self._half / updates)))
@@ -119,9 +156,21 @@ class PopulationCurve:
         return float(low + (place - index) * (high - low))
 
     def success(self, skill: float) -> float:
-        """Mean success of the population."""
-        return float(np.interp(skill, SHIFTS, self._success))
+        """Mean success of the population after uniform training of this mean gain."""
+        return float(np.interp(skill, self.gains, self._success))
+
+    def logits_after(self, skill: float, scores: FloatArray) -> FloatArray:
+        """Logits of prompts of these scores after uniform training of this mean gain; a population without domains."""
+        later = min(max(1, int(np.searchsorted(self.gains, skill))), len(self.gains) - 1)
+        before, after = float(self.gains[later - 1]), float(self.gains[later])
+        way = (skill - before) / (after - before)
+        state = (1 - way) * self.states[later - 1] + way * self.states[later]
+        return np.asarray(np.interp(scores, self.scores, state))
+
+    def success_shifted(self, shift: float) -> float:
+        """Mean success of the untrained population if all its logits were higher by so much."""
+        return float(self.weights @ sigmoid(self.logits + shift))
 
     def reward_variance(self, skill: float) -> float:
-        """Mean over prompts of the variance of a sample's reward, without its noise."""
-        return float(np.interp(skill, SHIFTS, self._variance))
+        """Mean over prompts of the variance of a sample's reward then, without its noise."""
+        return float(np.interp(skill, self.gains, self._variance))

@@ -66,7 +66,7 @@ class WorthOfBatch(Section):
     information_exponent: Exponent = Field(default=1.0, description="Of advantage variance; 0: rewards do not matter")
     breadth_exponent: Exponent = Field(default=0.5, description="Of samples an update; 0: their number does not matter")
     baseline: Literal["group", "value"] = Field(default="group", description="Of advantages: group mean, value model")
-    transfer: Share = Field(default=1.0, description="Share that reaches all prompts; the rest the trained ones alone")
+    transfer: Share = Field(default=1.0, description="Share of a gain that all prompts get; who taught it has the rest")
     lag_feedback: Seconds = Field(default=0.0, description="Growth of lags by a step that collapsed")
 
 

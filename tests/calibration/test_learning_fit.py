@@ -118,6 +118,54 @@ def strategy(seed: int, exponent: float, informative: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["version", "step", "prompt", "group", "reward"])
 
 
+LOCAL = Given(updates_per_version=1.0, asymptote=0.9, steepness=1.5, drift_versions=100.0)
+SEEN = 120
+"""Prompts that come back many times."""
+
+
+@cache
+def local(seed: int, transfer: float) -> LearningFit:
+    """A fit to uniform training in which the rest of a gain stays with who taught it; seven visits a prompt."""
+    truth = LearningModel(
+        population=Population(0.2, spread=1.2, persistence=1.0),
+        curve=Curve(LOCAL.asymptote, 25.0, LOCAL.steepness),
+        effect=BatchEffect(transfer=transfer),
+        method=METHODS["none"],
+        reference=Reference(SEEN / 6 * GROUP, GROUP),
+    )
+    course, draw, rows = Course(truth, seed, SEEN), np.random.default_rng(seed), []
+    for version in range(42):
+        if version % 6 == 0:
+            order = draw.permutation(SEEN).reshape(6, -1)
+        batch = [
+            TrainedSample(int(p), version * SEEN + i, course.reward(int(p), version, m, version), 0.0, 100)
+            for i, p in enumerate(order[version % 6])
+            for m in range(GROUP)
+        ]
+        rows += [(version, s.prompt, s.group, s.reward) for s in batch]
+        course.trained(batch, 1, 1)
+        course.published(version + 1)
+    with TemporaryDirectory() as folder:
+        table = pd.DataFrame(rows, columns=["version", "prompt", "group", "reward"])
+        return fit_learning(log(Path(folder), table), LOCAL)
+
+
+def test_what_stays_with_prompts_comes_back() -> None:
+    found = local(1, 0.5).parameters["effect.transfer"]
+    assert found.low <= 0.5 <= found.high
+    assert found.high - found.low < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transfer", [0.2, 0.6, 1.0])
+def test_what_stays_with_prompts_comes_back_within_its_interval(transfer: float) -> None:
+    """Of four intervals of 95 %, two that miss are one case in 70."""
+    found = [local(seed, transfer).parameters["effect.transfer"] for seed in range(4)]
+    print([(each.value, each.low, each.high) for each in found])
+    assert sum(each.low <= transfer <= each.high for each in found) >= 3
+    assert float(np.mean([each.value for each in found])) == pytest.approx(transfer, abs=0.15)
+
+
 def runs(folder: Path, *tables: pd.DataFrame) -> RewardLog:
     paths = [folder / f"{number}.csv" for number in range(len(tables))]
     for path, table in zip(paths, tables, strict=True):
@@ -154,10 +202,13 @@ def test_without_progress_the_gain_is_not_told(tmp_path: Path) -> None:
     fit = fit_learning(log(tmp_path, rewards(7, 2, 1e9)), GIVEN)
     found = fit.parameters.get("curve.half_updates")
     assert found is None or found.high == float("inf")
+    assert "effect.transfer" not in fit.parameters
 
 
-def test_prompts_seen_once_do_not_tell_how_long_difficulty_lasts(tmp_path: Path) -> None:
+def test_prompts_seen_once_tell_neither_how_long_difficulty_lasts_nor_what_stays(tmp_path: Path) -> None:
     fit = fit_learning(log(tmp_path, rewards(1, 1)), GIVEN)
+    assert "effect.transfer" not in fit.parameters
+    assert any(line.startswith("learning.effect.transfer          not told") for line in report_lines(fit))
     assert "population.persistence" not in fit.parameters
     assert any("not told: no prompt was visited twice" in line for line in report_lines(fit))
 

@@ -195,26 +195,6 @@ def test_partial_credit_is_even_among_failures() -> None:
     assert failed.mean() == pytest.approx(0.25, abs=0.01)
 
 
-@pytest.mark.parametrize("transfer", [0.0, 0.4, 1.0])
-def test_what_does_not_transfer_stays_with_the_trained(transfer: float) -> None:
-    """A prompt in every batch moves as if all of it transferred; one in none moves by the share that does."""
-    model = replace(NULL, effect=replace(NULL.effect, transfer=transfer), population=Population(persistence=1.0))
-    part, whole, less = course(model), course(NULL_STEADY), course(NULL_STEADY)
-    for _ in range(20):
-        part.trained(batch(MIXED), 1, 1)
-        whole.trained(batch(MIXED), 1, 1)
-    less._progress = 20 * transfer
-    for each in (part, whole, less):
-        each.published(1)
-    assert part.success(0, 1) == pytest.approx(whole.success(0, 1), rel=1e-9)
-    assert part.success(400, 1) == pytest.approx(less.success(400, 1), rel=1e-9)
-    gained = np.mean([part.success(p, 1) - less.success(p, 1) for p in range(500)])
-    assert part.mean_success() - less.mean_success() == pytest.approx(gained, rel=1e-6, abs=1e-12)
-
-
-NULL_STEADY = replace(NULL, population=Population(persistence=1.0))
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(METHODS)), st.floats(0, 2000), st.floats(0, 2000))
 def test_older_samples_are_never_worth_more(name: str, first: float, second: float) -> None:
