@@ -93,6 +93,8 @@ class LearningFit:
         for key, found in self.parameters.items():
             section, name = key.split(".")
             learning.setdefault(section, {})[name] = found.value
+        if "effect.transfer" in self.parameters:
+            learning["effect"]["information_exponent"] = self.given.information_exponent
         curve = {"asymptote": self.given.asymptote, "steepness": self.given.steepness}
         learning["curve"] = {**learning.get("curve", {}), **curve}
         learning["population"]["drift_versions"] = self.given.drift_versions
