@@ -23,6 +23,8 @@ EVEN_SCORES = np.linspace(-6.0, 6.0, 241)
 """Nodes of a population that moves apart, for the gap between those that learn and those that do not yet."""
 LOSSES_SKIPPED = 10
 """Of the tabulated shifts below 0, one in so many is enough for such a population."""
+LEAST_GAIN = 0.005
+"""Logits between two of its states that are tabulated."""
 _SCORES = np.linspace(-9.0, 9.0, 3601)
 _LEAST = 1e-12
 
@@ -99,11 +101,10 @@ class PopulationCurve:
         self.level = self._level(population.mean_success)
         """Added to every logit so that the untrained mean is the population's."""
         self.logits += self.level
-        self.gains, self.states = SHIFTS, self.logits[None, :] + SHIFTS[:, None]
-        """Mean gains, and the logits of every node at each: shapes (gains,) and (gains, nodes)."""
+        self._gains, states = SHIFTS, self.logits[None, :] + SHIFTS[:, None]
         if effect.transfer < 1.0:
-            self._move_apart(effect, group_size, curve.asymptote)
-        self._tabulate(reward)
+            self._gains, states = self._apart(states, effect, group_size, curve.asymptote)
+        self._tabulate(reward, states)
         self._invert(population, curve)
 
     def _level(self, mean_success: float) -> float:
@@ -114,23 +115,27 @@ class PopulationCurve:
 
         return float(brentq(excess, -LARGEST_SHIFT * 2, LARGEST_SHIFT * 2, xtol=1e-12))
 
-    def _move_apart(self, effect: BatchEffect, group_size: int, asymptote: float) -> None:
-        """Above no gain, up to the asymptote; below, all move alike."""
+    def _apart(
+        self, alike: FloatArray, effect: BatchEffect, group_size: int, asymptote: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean gains and the logits of every node at each, up to the asymptote; below no gain all move alike."""
         table = expected_worth(group_size, effect.information_exponent, effect.baseline == "value")
         course = uniform_course(
             self.logits, self.weights, effect.transfer, lambda logits: np.asarray(np.interp(logits, *table))
         )
         lost = np.flatnonzero(SHIFTS < 0)[::LOSSES_SKIPPED]
-        gains, states = self.gains[lost].tolist(), list(self.states[lost])
+        gains, states = SHIFTS[lost].tolist(), list(alike[lost])
         for gain, logits in course:
-            gains.append(gain)
-            states.append(logits)
-            if float(self.weights @ sigmoid(logits)) > asymptote or gain > LARGEST_SHIFT:
+            done = gain > LARGEST_SHIFT or float(self.weights @ sigmoid(logits)) > asymptote
+            if done or gain - gains[-1] > LEAST_GAIN:
+                gains.append(gain)
+                states.append(logits)
+            if done:
                 break
-        self.gains, self.states = np.array(gains), np.array(states)
+        return np.array(gains), np.array(states)
 
-    def _tabulate(self, reward: RewardLaw) -> None:
-        success = sigmoid(self.states)
+    def _tabulate(self, reward: RewardLaw, states: FloatArray) -> None:
+        success = sigmoid(states)
         credit, failure = reward.partial_credit, 1 - success
         mean, square = success + failure * credit / 2, success + failure * credit**2 / 3
         self._success = success @ self.weights
@@ -142,7 +147,7 @@ class PopulationCurve:
         below = self._success < 1 - 1e-9
         rises = np.concatenate([[True], np.diff(self._success[below]) > 0])
         targets = start + (curve.asymptote - start) * ways
-        self._skills: list[float] = np.interp(targets, self._success[below][rises], self.gains[below][rises]).tolist()
+        self._skills: list[float] = np.interp(targets, self._success[below][rises], self._gains[below][rises]).tolist()
         self._skills[0] = 0.0
         self._slope = self._skills[1024] / self._half
 
@@ -157,15 +162,7 @@ class PopulationCurve:
 
     def success(self, skill: float) -> float:
         """Mean success of the population after uniform training of this mean gain."""
-        return float(np.interp(skill, self.gains, self._success))
-
-    def logits_after(self, skill: float, scores: FloatArray) -> FloatArray:
-        """Logits of prompts of these scores after uniform training of this mean gain; a population without domains."""
-        later = min(max(1, int(np.searchsorted(self.gains, skill))), len(self.gains) - 1)
-        before, after = float(self.gains[later - 1]), float(self.gains[later])
-        way = (skill - before) / (after - before)
-        state = (1 - way) * self.states[later - 1] + way * self.states[later]
-        return np.asarray(np.interp(scores, self.scores, state))
+        return float(np.interp(skill, self._gains, self._success))
 
     def success_shifted(self, shift: float) -> float:
         """Mean success of the untrained population if all its logits were higher by so much."""
@@ -173,4 +170,4 @@ class PopulationCurve:
 
     def reward_variance(self, skill: float) -> float:
         """Mean over prompts of the variance of a sample's reward then, without its noise."""
-        return float(np.interp(skill, self.gains, self._variance))
+        return float(np.interp(skill, self._gains, self._variance))
