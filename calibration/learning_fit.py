@@ -6,6 +6,7 @@ integrated out on a grid, visit by visit: what earlier groups of a prompt say of
 as if scores drifted without memory, which is exact for two visits and where they do not drift. Intervals are sandwich
 intervals over prompts, which allow for that. With one run progress is counted as if every update was uniform and
 on-policy; with several, by what each step was trained on, and the exponent of information is found with the rest.
+A minority of prompts that nothing solves is a kind of its own: it makes the spread of the others look larger.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from calibration.learning_own import OwnGains, dealt
 from calibration.reward_log import Batches, RewardLog
 from rlsim.core.errors import ParameterError
 from rlsim.learning.information import reference_variance
-from rlsim.learning.model import BatchEffect, Curve, Population, RewardLaw
+from rlsim.learning.model import BatchEffect, Curve, Domain, Population, RewardLaw
 from rlsim.learning.population import PopulationCurve
 
 if TYPE_CHECKING:
@@ -35,15 +36,20 @@ LARGEST_TIE = 0.99
 Z95 = 1.959964
 FLAT = 1e-7
 """Relative gain in log-likelihood at which the search ends: a thousandth of a nat in ten thousand."""
-START = (0.0, math.log(1.5), 0.7, 0.3, 0.9)
+START = (0.0, math.log(1.5), 0.7, 0.3, 0.9, 0.05)
 PLACES = frozenset(range(len(START)))
 TRANSFER = 4
 """Its place among the unknowns of a single run; with several the exponent of information has it."""
 MOST_TRANSFER = 0.999
 """Up to which it is sought: at 1 the population is integrated over in another way, which the search would notice."""
+STUCK = 5
+"""Place of the share of prompts that are stuck."""
+STUCK_OFFSET = -8.0
+"""Logits by which these are harder than others: a chance in some thousands where others are even."""
 BOUNDS = ((-6.0, 6.0), (math.log(0.05), math.log(8.0)), (0.02, LARGEST_TIE), (0.0, 60.0))
 EXPONENTS = (0.0, 2.0)
 TRANSFERS = (0.0, MOST_TRANSFER)
+STUCK_SHARES = (0.0, 0.5)
 _STEP = 1e-3
 LEAST_CHANCE = 1e-300
 LEAST_WIDTH = 1e-3
@@ -63,6 +69,8 @@ class Given:
     """Used with several runs only."""
     information_exponent: float = 1.0
     """Used with one run only: how gains that do not transfer are dealt to the groups that taught."""
+    has_stuck: bool = False
+    """Whether a share of the prompts is so hard that no run solves them; the share is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +97,27 @@ class LearningFit:
 
     def overrides(self) -> dict[str, object]:
         """Keys of a scenario."""
-        learning: dict[str, dict[str, float]] = {}
+        learning: dict[str, dict[str, Any]] = {}
         for key, found in self.parameters.items():
             section, name = key.split(".")
+            if name == "stuck_share":
+                continue
             learning.setdefault(section, {})[name] = found.value
         if "effect.transfer" in self.parameters:
             learning["effect"]["information_exponent"] = self.given.information_exponent
         curve = {"asymptote": self.given.asymptote, "steepness": self.given.steepness}
         learning["curve"] = {**learning.get("curve", {}), **curve}
         learning["population"]["drift_versions"] = self.given.drift_versions
+        if (stuck := self.parameters.get("population.stuck_share")) is not None and stuck.value > 0:
+            learning["population"]["domains"] = {
+                "learnt": {"share": 1 - stuck.value, "offset": 0.0},
+                "stuck": {"share": stuck.value, "offset": STUCK_OFFSET},
+            }
         return {"learning": learning}
 
 
 class Likelihood:
-    """Log-likelihood of a log by prompt, as a function of (logit mean, log spread, persistence, pace, transfer).
+    """Log-likelihood of a log by prompt, as a function of (logit mean, log spread, persistence, pace, transfer, stuck).
 
     With several runs of the exponent of information in place of transfer, which is then 1. Pace is the updates of the
     whole log over those to half of the way. ``shares`` are those of ``calibration.learning_own.dealt``.
@@ -123,13 +138,27 @@ class Likelihood:
         before = np.maximum(0, np.arange(len(rank)) - 1)
         kept = _drift_correlation(log.version[before], log.version, given.drift_versions)
         self._kept = np.round(kept, 2)
-        untold = {2: len(self._visits) == 1, TRANSFER: self.runs == 1 and not self._own.told}
+        untold = {
+            2: len(self._visits) == 1,
+            TRANSFER: self.runs == 1 and not self._own.told,
+            STUCK: not given.has_stuck,
+        }
         self.free = [place for place in sorted(places) if not untold.get(place, False)]
         """Places of the unknowns that are fitted: those asked for of which the log may tell."""
 
     def population(self, x: NDArray[np.float64]) -> Population:
         """The population of these unknowns."""
-        return Population(mean_success=1 / (1 + math.exp(-x[0])), spread=math.exp(x[1]), persistence=float(x[2]))
+        kinds = zip(("learnt", "stuck"), *self._kinds(x), strict=False)
+        domains = tuple(Domain(name, share, offset) for name, share, offset in kinds) if STUCK in self.free else ()
+        mean_success = 1 / (1 + math.exp(-x[0]))
+        return Population(mean_success, spread=math.exp(x[1]), persistence=float(x[2]), domains=domains)
+
+    def _kinds(self, x: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Shares and offsets of the kinds of prompts."""
+        if STUCK not in self.free:
+            return (1.0,), (0.0,)
+        stuck = min(STUCK_SHARES[1], max(0.0, float(x[STUCK])))
+        return (1 - stuck, stuck), (0.0, STUCK_OFFSET)
 
     def transfer(self, x: NDArray[np.float64]) -> float:
         """That of these unknowns; 1 where it is none of them."""
@@ -139,8 +168,9 @@ class Likelihood:
 
     def by_prompt(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log-likelihood of each prompt, without constants: of each visit given those before."""
-        made = self._of_scores(x)
-        total, beliefs = np.zeros(self._owner.max() + 1), np.tile(DENSITY, (self._owner.max() + 1, 1))
+        made, (shares, _) = self._of_scores(x), self._kinds(x)
+        law, prompts = np.outer(shares, DENSITY).ravel(), self._owner.max() + 1
+        total, beliefs = np.zeros(prompts), np.tile(law, (prompts, 1))
         for number, visits in enumerate(self._visits):
             owner = self._owner[visits]
             prior = self._drifted(beliefs[owner], self._kept[visits], float(x[2])) if number else beliefs[owner]
@@ -151,7 +181,7 @@ class Likelihood:
         return total
 
     def _of_scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Likelihood of each visit at each score of the grid."""
+        """Likelihood of each visit at each score of the grid, of one kind of prompts after the other."""
         given = self._given
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
@@ -162,7 +192,8 @@ class Likelihood:
         moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
         cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)
         (moved, successes, samples), case = _columns(np.unique(cases, axis=0, return_inverse=True))
-        logits = curve.level + population.spread * GRID[None, :] + moved
+        scores = np.concatenate([offset + population.spread * GRID for offset in self._kinds(x)[1]])
+        logits = curve.level + scores[None, :] + moved
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 
     def _uniform(self, curve: PopulationCurve, transfer: float) -> NDArray[np.float64]:
@@ -196,12 +227,13 @@ class Likelihood:
     def _drifted(
         self, beliefs: NDArray[np.float64], kept: NDArray[np.float64], persistence: float
     ) -> NDArray[np.float64]:
-        """What is believed of scores by the next visit."""
+        """What is believed of scores by the next visit; a prompt stays of its kind."""
         found = np.empty_like(beliefs)
         for each in np.unique(kept):
-            found[kept == each] = beliefs[kept == each] @ _next(
-                min(LARGEST_TIE, persistence + (1 - persistence) * each)
-            )
+            ahead = _next(min(LARGEST_TIE, persistence + (1 - persistence) * each))
+            for start in range(0, beliefs.shape[1], len(GRID)):
+                of_kind = slice(start, start + len(GRID))
+                found[kept == each, of_kind] = beliefs[kept == each, of_kind] @ ahead
         return found
 
 
@@ -235,7 +267,7 @@ def fit_learning(log: RewardLog, given: Given) -> LearningFit:
     shares = dealt(log, given.information_exponent)
     fitted = Likelihood(log.of(~held), given, shares[~held])
     x, errors = _maximum(fitted, given)
-    if fitted.runs == 1 and Z95 * errors[TRANSFER] >= max(x[TRANSFER], 1 - x[TRANSFER]):
+    if fitted.runs == 1 and TRANSFER in fitted.free and Z95 * errors[TRANSFER] >= max(x[TRANSFER], 1 - x[TRANSFER]):
         fitted = Likelihood(log.of(~held), given, shares[~held], PLACES - {TRANSFER})
         x, errors = _maximum(fitted, given)
     others = Likelihood(log.of(held), given, shares[held], frozenset(fitted.free))
@@ -264,7 +296,8 @@ def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64],
     from scipy.optimize import minimize
 
     ceiling = math.log(given.asymptote / (1 - given.asymptote)) - 0.05
-    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:], EXPONENTS if likelihood.runs > 1 else TRANSFERS]
+    worth = EXPONENTS if likelihood.runs > 1 else TRANSFERS
+    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:], worth, STUCK_SHARES]
     start = [min(START[0], ceiling - 0.1), *START[1:]]
     for place in set(range(len(START))) - set(likelihood.free):
         bounds[place] = (start[place], start[place])
@@ -277,6 +310,7 @@ def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64],
     inside = x.copy()
     if likelihood.runs == 1 and TRANSFER in likelihood.free:
         inside[TRANSFER] = min(MOST_TRANSFER - 2 * _STEP, max(2 * _STEP, x[TRANSFER]))
+    inside[STUCK] = max(2 * _STEP, x[STUCK])
     return x, _standard_errors(likelihood, inside, likelihood.free)
 
 
@@ -316,4 +350,6 @@ def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Like
     elif TRANSFER in likelihood.free:
         value = 1.0 if x[TRANSFER] >= MOST_TRANSFER else float(x[TRANSFER])
         found["effect.transfer"] = Found(value, max(0.0, float(low[4])), min(1.0, float(high[4])))
+    if STUCK in likelihood.free:
+        found["population.stuck_share"] = Found(float(x[STUCK]), max(0.0, float(low[STUCK])), float(high[STUCK]))
     return found

@@ -81,19 +81,24 @@ def read_rewards(path: Path, success_at: float = 1.0) -> RewardLog:
     return _checked(RewardLog(prompt, version, successes, samples, np.zeros(len(groups), np.int64), told))
 
 
-def read_runs(paths: Sequence[Path], success_at: float = 1.0) -> RewardLog:
-    """Several runs as one log; ``ParameterError`` also for one that does not say what its steps were trained on."""
+def read_runs(paths: Sequence[Path], success_at: float = 1.0, are_alike: bool = False) -> RewardLog:
+    """Several runs as one log; ``ParameterError`` also for one that does not say what its steps were trained on.
+
+    Runs that ``are_alike``, uniform ones of one task, are one run of all their prompts.
+    """
     logs = [read_rewards(path, success_at) for path in paths]
     if len(logs) == 1:
         return logs[0]
     for path, log in zip(paths, logs, strict=True):
-        if not log.batches:
+        if not log.batches and not are_alike:
             raise ParameterError("columns", str(path), "version and step, which say what each step was trained on")
     apart = 1 + max(int(log.prompt.max()) for log in logs)
     prompt = np.concatenate([log.prompt + apart * number for number, log in enumerate(logs)])
     version, successes, samples = (
         np.concatenate([getattr(log, name) for log in logs]) for name in ("version", "successes", "samples")
     )
+    if are_alike:
+        return RewardLog(prompt, version, successes, samples, np.zeros_like(version))
     run = np.repeat(np.arange(len(logs)), [len(log.prompt) for log in logs])
     return RewardLog(prompt, version, successes, samples, run, tuple(log.batches[0] for log in logs))
 

@@ -25,6 +25,12 @@ def calibrate_learning(
         float,
         typer.Option(help="How gains that stay with prompts are dealt; taken as known. Fitted with several runs."),
     ] = 1.0,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Fit the share of prompts that nothing solves, as a kind of their own.")
+    ] = False,
+    alike: Annotated[
+        bool, typer.Option("--alike", help="Several runs are uniform ones of one task: fit them as one.")
+    ] = False,
     success_at: Annotated[float, typer.Option(help="Least reward of a success.")] = 1.0,
 ) -> None:
     """Fit prompts and progress to the rewards of runs: an overlay for scenarios, intervals, and a held-out loss.
@@ -35,8 +41,15 @@ def calibrate_learning(
     from calibration.learning_report import report_lines, write_overlay
     from calibration.reward_log import read_runs
 
-    given = Given(updates_per_version, asymptote, steepness, drift_versions, information_exponent=information_exponent)
-    fit = fit_learning(read_runs(paths, success_at), given)
+    given = Given(
+        updates_per_version,
+        asymptote,
+        steepness,
+        drift_versions,
+        information_exponent=information_exponent,
+        has_stuck=stuck,
+    )
+    fit = fit_learning(read_runs(paths, success_at, are_alike=alike), given)
     write_overlay(fit, out)
     for line in report_lines(fit):
         print(line)
