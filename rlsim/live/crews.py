@@ -96,7 +96,6 @@ def recipe_of(plan: Plan, model: Model, work: Path, teacher: Path | None = None)
     return Recipe(
         model.folder,
         work / "weights",
-        teacher,
         Objective(loss.clip_low, loss.clip_high, loss.max_importance if loss.correction == "truncated" else None),
         loss.learning_rate,
         most_gradient_norm=loss.max_gradient_norm,
@@ -108,6 +107,7 @@ def recipe_of(plan: Plan, model: Model, work: Path, teacher: Path | None = None)
         device=device_of(),
         threads=live.threads,
         cores=live.cores[-live.trainer_processes :],
+        teacher=teacher,
     )
 
 

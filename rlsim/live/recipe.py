@@ -19,8 +19,6 @@ class Recipe:
     """Folder with ``config.json`` and weights under Hugging Face names."""
     weights_folder: Path
     """Where published weights go; best in shared memory."""
-    teacher: Path | None = None
-    """Folder of a model whose judgement of each token takes the place of rewards; None: rewards teach."""
     objective: Objective = field(default_factory=Objective)
     learning_rate: float = 1e-6
     weight_decay: float = 0.0
@@ -42,6 +40,8 @@ class Recipe:
     """Of torch, in each process."""
     cores: tuple[int, ...] = ()
     """CPU cores to which processes are pinned in turn; none: wherever there is room."""
+    teacher: Path | None = None
+    """Folder of a model whose judgement of each token takes the place of rewards; None: rewards teach."""
 
     def __post_init__(self) -> None:
         for name in ("updates_per_step", "epochs", "micro_batch_tokens", "processes", "threads"):

@@ -43,7 +43,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def ranked(folders: tuple[Path, Path], **changes: Any) -> Rank:
     student, teacher = folders
-    return Rank(replace(Recipe(student, student.parent, teacher, learning_rate=1e-3), **changes))
+    return Rank(replace(Recipe(student, student.parent, teacher=teacher, learning_rate=1e-3), **changes))
 
 
 def drawn(rank: Rank, step: int = 0) -> tuple[Experience, ...]:
