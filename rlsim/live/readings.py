@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from rlsim.core.errors import RlsimError
+from rlsim.core.streams import FloatArray
 from rlsim.live.texts import Seen
 from rlsim.policies.allocation.running_mean import RunningMean
 
-FloatArray = npt.NDArray[np.float64]
 READ = ("quality", "confidence", "entropy", "repetition")
 """Signals that need the response and its log-probabilities alone."""
 OVERLAP = "teacher-overlap"
