@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibration.learning_own import OwnGains, dealt
+from calibration.length_fit import Lengths, Visits, fit_lengths
 from calibration.reward_log import Batches, RewardLog
+from calibration.sandwich import STEP, Z95, standard_errors
 from rlsim.core.errors import ParameterError
 from rlsim.learning.information import reference_variance
 from rlsim.learning.model import BatchEffect, Curve, Domain, Population, RewardLaw
@@ -33,7 +35,6 @@ DENSITY = np.exp(-(GRID**2) / 2) / math.sqrt(2 * math.pi) * (GRID[1] - GRID[0])
 HELD_OUT = 5
 """One prompt in so many is not fitted."""
 LARGEST_TIE = 0.99
-Z95 = 1.959964
 FLAT = 1e-7
 """Relative gain in log-likelihood at which the search ends: a thousandth of a nat in ten thousand."""
 START = (0.0, math.log(1.5), 0.7, 0.3, 0.9, 0.05)
@@ -50,7 +51,6 @@ BOUNDS = ((-6.0, 6.0), (math.log(0.05), math.log(8.0)), (0.02, LARGEST_TIE), (0.
 EXPONENTS = (0.0, 2.0)
 TRANSFERS = (0.0, MOST_TRANSFER)
 STUCK_SHARES = (0.0, 0.5)
-_STEP = 1e-3
 LEAST_CHANCE = 1e-300
 LEAST_WIDTH = 1e-3
 """Of an interval of persistence that a run tells."""
@@ -94,13 +94,15 @@ class LearningFit:
     prompts: int
     visits: int
     given: Given
+    lengths: Lengths | None = None
+    """None: the log does not say how long samples are."""
 
     def overrides(self) -> dict[str, object]:
         """Keys of a scenario."""
         learning: dict[str, dict[str, Any]] = {}
         for key, found in self.parameters.items():
             section, name = key.split(".")
-            if name == "stuck_share":
+            if name.startswith("stuck"):
                 continue
             learning.setdefault(section, {})[name] = found.value
         if "effect.transfer" in self.parameters:
@@ -113,6 +115,8 @@ class LearningFit:
                 "learnt": {"share": 1 - stuck.value, "offset": 0.0},
                 "stuck": {"share": stuck.value, "offset": STUCK_OFFSET},
             }
+            if (ratio := self.parameters.get("population.stuck_length_ratio")) is not None:
+                learning["population"]["domains"]["stuck"]["length_ratio"] = ratio.value
         return {"learning": learning}
 
 
@@ -131,8 +135,8 @@ class Likelihood:
         self._group_size = max(2, int(np.median(log.samples)))
         self.runs = int(log.run.max()) + 1
         self.last_update = max(1.0, float(log.version.max()) * given.updates_per_version)
-        _, begin, self._owner = np.unique(log.prompt, return_index=True, return_inverse=True)
-        rank = np.arange(len(log.prompt)) - begin[self._owner]
+        _, begin, self.owner = np.unique(log.prompt, return_index=True, return_inverse=True)
+        rank = np.arange(len(log.prompt)) - begin[self.owner]
         self._visits = [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
         """First visits of prompts, second ones, and so on."""
         before = np.maximum(0, np.arange(len(rank)) - 1)
@@ -148,12 +152,12 @@ class Likelihood:
 
     def population(self, x: NDArray[np.float64]) -> Population:
         """The population of these unknowns."""
-        kinds = zip(("learnt", "stuck"), *self._kinds(x), strict=False)
+        kinds = zip(("learnt", "stuck"), *self.kinds(x), strict=False)
         domains = tuple(Domain(name, share, offset) for name, share, offset in kinds) if STUCK in self.free else ()
         mean_success = 1 / (1 + math.exp(-x[0]))
         return Population(mean_success, spread=math.exp(x[1]), persistence=float(x[2]), domains=domains)
 
-    def _kinds(self, x: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def kinds(self, x: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Shares and offsets of the kinds of prompts."""
         if STUCK not in self.free:
             return (1.0,), (0.0,)
@@ -168,17 +172,28 @@ class Likelihood:
 
     def by_prompt(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log-likelihood of each prompt, without constants: of each visit given those before."""
-        made, (shares, _) = self._of_scores(x), self._kinds(x)
-        law, prompts = np.outer(shares, DENSITY).ravel(), self._owner.max() + 1
-        total, beliefs = np.zeros(prompts), np.tile(law, (prompts, 1))
+        return np.bincount(self.owner, self.by_visit(x)[0]).astype(np.float64)
+
+    def by_visit(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Log-likelihood of each visit given those of its prompt before, and what is believed of its score after it.
+
+        Shapes (visits,) and (visits, kinds * scores of the grid), of one kind of prompts after the other.
+        """
+        made, law = self._of_scores(x), np.outer(self.kinds(x)[0], DENSITY).ravel()
+        chances, beliefs = np.empty(len(made)), np.empty_like(made)
         for number, visits in enumerate(self._visits):
-            owner = self._owner[visits]
-            prior = self._drifted(beliefs[owner], self._kept[visits], float(x[2])) if number else beliefs[owner]
+            prior = self._drifted(beliefs[visits - 1], self._kept[visits], float(x[2])) if number else law[None, :]
             likely = prior * made[visits]
-            chance = np.maximum(likely.sum(1), LEAST_CHANCE)
-            total[owner] += np.log(chance)
-            beliefs[owner] = likely / chance[:, None]
-        return total
+            chances[visits] = np.maximum(likely.sum(1), LEAST_CHANCE)
+            beliefs[visits] = likely / chances[visits][:, None]
+        return np.log(chances), beliefs
+
+    def lengths(self, x: NDArray[np.float64]) -> Visits:
+        """What the log says of lengths, beside what its rewards say of scores."""
+        log = self._log
+        assert log.tokens is not None
+        samples = np.stack([log.samples - log.successes, log.successes], axis=1)
+        return Visits(self.owner, samples, log.tokens, self.by_visit(x)[1], GRID)
 
     def _of_scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Likelihood of each visit at each score of the grid, of one kind of prompts after the other."""
@@ -192,7 +207,7 @@ class Likelihood:
         moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
         cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)
         (moved, successes, samples), case = _columns(np.unique(cases, axis=0, return_inverse=True))
-        scores = np.concatenate([offset + population.spread * GRID for offset in self._kinds(x)[1]])
+        scores = np.concatenate([offset + population.spread * GRID for offset in self.kinds(x)[1]])
         logits = curve.level + scores[None, :] + moved
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 
@@ -273,14 +288,16 @@ def fit_learning(log: RewardLog, given: Given) -> LearningFit:
     others = Likelihood(log.of(held), given, shares[held], frozenset(fitted.free))
     moved = x.copy()
     moved[3] *= others.last_update / fitted.last_update
+    lengths = None if log.tokens is None else fit_lengths(fitted.lengths(x), others.lengths(moved))
     loss = -float(others.by_prompt(moved).sum())
     samples = log.of(held).samples.sum()
     rate = log.of(~held).rate
     won = log.of(held).successes.sum()
     one_rate = -(won * math.log(rate) + (samples - won) * math.log1p(-rate)) / samples
-    return LearningFit(
-        _named(x, errors, fitted), loss / samples, float(one_rate), fitted._owner.max() + 1, len(log.prompt), given
-    )
+    found = _named(x, errors, fitted)
+    if lengths is not None:
+        found |= {key: Found(*map(float, ratio)) for key, ratio in lengths.ratios.items()}
+    return LearningFit(found, loss / samples, float(one_rate), fitted.owner.max() + 1, len(log.prompt), given, lengths)
 
 
 def _refuse_low_ceiling(log: RewardLog, given: Given) -> None:
@@ -309,30 +326,9 @@ def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64],
     x = np.asarray(found.x)
     inside = x.copy()
     if likelihood.runs == 1 and TRANSFER in likelihood.free:
-        inside[TRANSFER] = min(MOST_TRANSFER - 2 * _STEP, max(2 * _STEP, x[TRANSFER]))
-    inside[STUCK] = max(2 * _STEP, x[STUCK])
-    return x, _standard_errors(likelihood, inside, likelihood.free)
-
-
-def _standard_errors(likelihood: Likelihood, x: NDArray[np.float64], free: list[int]) -> NDArray[np.float64]:
-    def scores(at: NDArray[np.float64]) -> NDArray[np.float64]:
-        columns = []
-        for i in free:
-            step = np.zeros_like(at)
-            step[i] = _STEP
-            columns.append((likelihood.by_prompt(at + step) - likelihood.by_prompt(at - step)) / (2 * _STEP))
-        return np.stack(columns, axis=1)
-
-    rows = []
-    for i in free:
-        step = np.zeros_like(x)
-        step[i] = _STEP
-        rows.append((scores(x + step).sum(0) - scores(x - step).sum(0)) / (2 * _STEP))
-    bread = np.linalg.pinv(-(np.array(rows) + np.array(rows).T) / 2)
-    each = scores(x)
-    errors = np.zeros_like(x)
-    errors[free] = np.sqrt(np.maximum(0.0, np.diag(bread @ (each.T @ each) @ bread)))
-    return errors
+        inside[TRANSFER] = min(MOST_TRANSFER - 2 * STEP, max(2 * STEP, x[TRANSFER]))
+    inside[STUCK] = max(2 * STEP, x[STUCK])
+    return x, standard_errors(likelihood.by_prompt, inside, likelihood.free)
 
 
 def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Likelihood) -> dict[str, Found]:

@@ -21,6 +21,13 @@ def report_lines(fit: LearningFit) -> Iterator[str]:
     if not joint and "effect.transfer" not in fit.parameters:
         yield "learning.effect.transfer          not told: no prompt came back, or 0 is as likely as 1; 1 is taken"
     yield f"held out, nats a sample: {fit.loss:.4f}; with one success rate for all: {fit.loss_of_one_rate:.4f}"
+    if fit.lengths is None:
+        yield "learning.lengths                  not told: no column tokens"
+    else:
+        yield (
+            f"held out, lengths: {fit.lengths.explained:.0%} of the variance of the mean tokens of a group's failures "
+            "and of its successes; as logged, after any cap"
+        )
     yield (
         f"taken as known: asymptote {given.asymptote:g}, steepness {given.steepness:g}, drift_versions "
         f"{given.drift_versions:g}, {given.updates_per_version:g} updates a version, "

@@ -44,11 +44,14 @@ class RewardLog:
     run: Ints
     batches: tuple[Batches, ...] = ()
     """Of each run; none where the log does not say what was trained on."""
+    tokens: Ints | None = None
+    """Response tokens of failures and of successes: shape (visits, 2); None where the log does not say."""
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> RewardLog:
         """The chosen visits."""
         of_prompt = self.prompt[chosen], self.version[chosen], self.successes[chosen], self.samples[chosen]
-        return RewardLog(*of_prompt, self.run[chosen], self.batches)
+        tokens = None if self.tokens is None else self.tokens[chosen]
+        return RewardLog(*of_prompt, self.run[chosen], self.batches, tokens)
 
     @property
     def rate(self) -> float:
@@ -59,8 +62,8 @@ class RewardLog:
 def read_rewards(path: Path, success_at: float = 1.0) -> RewardLog:
     """The table ``rewards`` in a folder, or a Parquet or CSV file: prompt, group, reward, and version or step.
 
-    A sample succeeds with a reward of at least ``success_at``. Raises ``ParameterError`` for a table that cannot
-    be read, lacks a column, or cannot support a fit.
+    With a column tokens lengths are told too. A sample succeeds with a reward of at least ``success_at``. Raises
+    ``ParameterError`` for a table that cannot be read, lacks a column, or cannot support a fit.
     """
     rows = _rows(path)
     clock = next((name for name in ("version", "step") if name in rows), None)
@@ -68,17 +71,24 @@ def read_rewards(path: Path, success_at: float = 1.0) -> RewardLog:
     if missing:
         raise ParameterError("columns", ", ".join(map(str, rows.columns)), f"also {', '.join(missing)}")
     rows = rows.assign(won=rows["reward"] >= success_at - 1e-9, at=rows[clock])
+    rows = rows.assign(tokens=rows.get("tokens", 0))
+    rows = rows.assign(tokens_won=rows["tokens"] * rows["won"])
     keys = [name for name in ("prompt", "group", "step") if name in rows]
     groups = rows.groupby(keys, sort=False).agg(
-        version=("at", "min"), successes=("won", "sum"), samples=("won", "size")
+        version=("at", "min"),
+        successes=("won", "sum"),
+        samples=("won", "size"),
+        tokens=("tokens", "sum"),
+        tokens_won=("tokens_won", "sum"),
     )
-    groups = groups.reset_index()[["prompt", "version", "successes", "samples"]]
-    groups = groups.sort_values(["prompt", "version"], kind="stable")
+    groups = groups.reset_index().sort_values(["prompt", "version"], kind="stable")
     prompt, version, successes, samples = (
         groups[name].to_numpy(np.int64) for name in ("prompt", "version", "successes", "samples")
     )
     told = (_batches(rows),) if {"version", "step"} <= set(rows) else ()
-    return _checked(RewardLog(prompt, version, successes, samples, np.zeros(len(groups), np.int64), told))
+    made, made_won = (groups[name].to_numpy(np.int64) for name in ("tokens", "tokens_won"))
+    tokens = np.stack([made - made_won, made_won], axis=1) if made.any() else None
+    return _checked(RewardLog(prompt, version, successes, samples, np.zeros(len(groups), np.int64), told, tokens))
 
 
 def read_runs(paths: Sequence[Path], success_at: float = 1.0, are_alike: bool = False) -> RewardLog:
@@ -97,10 +107,12 @@ def read_runs(paths: Sequence[Path], success_at: float = 1.0, are_alike: bool = 
     version, successes, samples = (
         np.concatenate([getattr(log, name) for log in logs]) for name in ("version", "successes", "samples")
     )
+    told = [log.tokens for log in logs if log.tokens is not None]
+    tokens = np.concatenate(told) if len(told) == len(logs) else None
     if are_alike:
-        return RewardLog(prompt, version, successes, samples, np.zeros_like(version))
+        return RewardLog(prompt, version, successes, samples, np.zeros_like(version), tokens=tokens)
     run = np.repeat(np.arange(len(logs)), [len(log.prompt) for log in logs])
-    return RewardLog(prompt, version, successes, samples, run, tuple(log.batches[0] for log in logs))
+    return RewardLog(prompt, version, successes, samples, run, tuple(log.batches[0] for log in logs), tokens)
 
 
 def _batches(rows: pd.DataFrame) -> Batches:

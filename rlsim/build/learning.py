@@ -56,7 +56,7 @@ def _reference(scenario: Scenario) -> Reference:
 
 def _population(given: Learning) -> Population:
     values = given.population.model_dump(exclude={"domains"})
-    domains = tuple(Domain(name, kind.share, kind.offset) for name, kind in given.population.domains.items())
+    domains = tuple(Domain(name, **kind.model_dump()) for name, kind in given.population.domains.items())
     return Population(**values, domains=domains)
 
 

@@ -83,7 +83,7 @@ class Course:
         self._acceptance = GroupDraws(seed, "acceptance", size, Independent(), np.asarray)
         self._readings = Readings(model.signals, seed, size)
         self._ease = math.log(model.lengths.difficulty_ratio)
-        self._mean_length = self._length_over_population()
+        self._mean_length = self._curve.length(model.lengths)
         self._full: FullLength | None = None
         self._progress = 0.0
         self._updates = 0
@@ -230,7 +230,7 @@ class Course:
         score = self._prompts.score(prompt, version)
         logit = self._prompts.logit(prompt, score) + self._skill(prompt, version)
         success = 1 / (1 + math.exp(-max(-700.0, logit)))
-        length = math.exp(-self._ease * score) / self._mean_length
+        length = self._prompts.length_ratio(prompt) * math.exp(-self._ease * score) / self._mean_length
         return _Place(success, length, length * self._model.lengths.failure_ratio)
 
     def _skill(self, prompt: int, version: int) -> float:
@@ -241,13 +241,6 @@ class Course:
         versions, values = history
         last = bisect_right(versions, version)
         return common + values[last - 1] if last else common
-
-    def _length_over_population(self) -> float:
-        success = sigmoid(self._curve.logits)
-        lengths = (success + self._model.lengths.failure_ratio * (1 - success)) * np.exp(
-            -self._ease * self._curve.scores
-        )
-        return float(lengths @ self._curve.weights)
 
     def _information(self, batch: Sequence[TrainedSample]) -> float:
         if self._model.distillation is None:

@@ -18,6 +18,8 @@ class Domain:
     """Of the prompts, relative to the other domains'."""
     offset: float = 0.0
     """Added to the logits of its prompts: above 0 is easier."""
+    length_ratio: float = 1.0
+    """Length of its responses over that of others of the same outcome, on prompts as hard among their own kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class LengthCoupling:
     failure_ratio: float = 1.3
     """Length of a failure over that of a success on the same prompt; estimate, direction of systems list entry 35."""
     difficulty_ratio: float = 1.1
-    """Length on a prompt harder by one standard deviation; estimate."""
+    """Length on a prompt harder by one standard deviation of its kind; estimate."""
 
 
 @dataclass(frozen=True, slots=True)

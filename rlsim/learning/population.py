@@ -14,7 +14,7 @@ import numpy as np
 
 from rlsim.core.streams import FloatArray
 from rlsim.learning.locality import expected_worth, uniform_course
-from rlsim.learning.model import BatchEffect, Curve, Domain, Population, RewardLaw
+from rlsim.learning.model import BatchEffect, Curve, Domain, LengthCoupling, Population, RewardLaw
 
 NODES = 96
 LARGEST_SHIFT = 40.0
@@ -97,6 +97,7 @@ class PopulationCurve:
         self.scores = np.tile(scores, len(domains))
         self.weights = np.outer(shares, weights).ravel()
         offsets = np.repeat([domain.offset for domain in domains], len(scores))
+        self._length_ratios = np.repeat([domain.length_ratio for domain in domains], len(scores))
         self.logits = logits_at(population, self.scores) + offsets
         self.level = self._level(population.mean_success)
         """Added to every logit so that the untrained mean is the population's."""
@@ -167,6 +168,13 @@ class PopulationCurve:
     def success_shifted(self, shift: float) -> float:
         """Mean success of the untrained population if all its logits were higher by so much."""
         return float(self.weights @ sigmoid(self.logits + shift))
+
+    def length(self, lengths: LengthCoupling) -> float:
+        """Mean length over the untrained population; 1 is a success on an average prompt of a kind of ratio 1."""
+        success = sigmoid(self.logits)
+        of_outcome = success + lengths.failure_ratio * (1 - success)
+        found = self._length_ratios * of_outcome * lengths.difficulty_ratio**-self.scores
+        return float(found @ self.weights)
 
     def reward_variance(self, skill: float) -> float:
         """Mean over prompts of the variance of a sample's reward then, without its noise."""

@@ -53,6 +53,11 @@ class Prompts:
         offset = 0.0 if not self._population.domains else float(self._offsets[self.domain(prompt)])
         return self._logit(score) + self._level + offset
 
+    def length_ratio(self, prompt: int) -> float:
+        """Of its domain."""
+        domains = self._population.domains
+        return domains[self.domain(prompt)].length_ratio if domains else 1.0
+
     def domain(self, prompt: int) -> int:
         """Place of its domain in the population's; 0 without domains."""
         if not self._population.domains:

@@ -24,6 +24,7 @@ class DomainPrompts(Section):
 
     share: Positive = Field(description="Of the prompts, relative to the other domains'")
     offset: Logit = Field(default=0.0, description="Added to the logits of its prompts; above 0: easier")
+    length_ratio: Ratio = Field(default=1.0, description="Length of its responses over that of others")
 
 
 class PromptPopulation(Section):

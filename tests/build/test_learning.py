@@ -40,7 +40,7 @@ def test_the_defaults_of_scenarios_are_those_of_the_model() -> None:
 
 def test_every_value_reaches_the_model() -> None:
     found = made(
-        "learning.population={mean_success: 0.2, law: beta, domains: {code: {share: 2, offset: -1}}}",
+        "learning.population={mean_success: 0.2, law: beta, domains: {code: {share: 2, offset: -1, length_ratio: 3}}}",
         "learning.reward.partial_credit=0.3",
         "learning.lengths.failure_ratio=2",
         "learning.curve.half_updates=50",
@@ -50,7 +50,7 @@ def test_every_value_reaches_the_model() -> None:
         "learning.signals.overlap.drop=0.1",
         "workload.mismatch={variance_per_step: 0.3}",
     )
-    assert found.population.domains == (Domain("code", 2, -1),)
+    assert found.population.domains == (Domain("code", 2, -1, 3),)
     assert (found.population.law, found.population.mean_success) == ("beta", 0.2)
     assert found.reward.partial_credit == 0.3
     assert found.lengths.failure_ratio == 2

@@ -124,7 +124,7 @@ def test_versions_come_one_after_the_other() -> None:
 POPULATIONS = [
     Population(mean_success=0.2, spread=3),
     Population(mean_success=0.6, law="beta", concentration=0.6),
-    Population(mean_success=0.4, domains=(Domain("easy", 1, 2.0), Domain("hard", 3, -1.0))),
+    Population(mean_success=0.4, domains=(Domain("easy", 1, 2.0, 0.5), Domain("hard", 3, -1.0))),
 ]
 
 
@@ -154,6 +154,13 @@ def test_lengths_keep_their_mean(index: int) -> None:
     found = course(replace(large(index)[0], lengths=LengthCoupling(1.8, 1.5)), prompts=40_000)
     factors = np.array([found.length_factor(prompt, 0, 0, 0) for prompt in range(40_000)])
     assert factors.mean() == pytest.approx(1.0, abs=5 * factors.std() / 200)
+
+
+def test_a_kind_is_shorter_by_its_ratio() -> None:
+    alike = Domain("as the others", 1), Domain("short", 1, length_ratio=0.25)
+    found = course(replace(SMALL, population=Population(domains=alike), lengths=LengthCoupling(1.0, 1.0)))
+    lengths = sorted({round(found.length_factor(prompt, 0, 0, 0), 9) for prompt in range(200)})
+    assert lengths == pytest.approx([0.4, 1.6])
 
 
 def test_failures_are_longer_by_the_ratio() -> None:

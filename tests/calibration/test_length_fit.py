@@ -1,0 +1,103 @@
+"""Lengths by outcome, difficulty and kind: what was put in comes back from a run's table."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibration.learning_fit import STUCK_OFFSET, Given, LearningFit, fit_learning
+from calibration.learning_report import report_lines, write_overlay
+from calibration.reward_log import read_runs
+from rlsim.build.learning import make_learning
+from rlsim.learning.course import Course
+from rlsim.learning.model import Curve, Domain, LearningModel, LengthCoupling, Population
+from rlsim.scenario.source import load
+
+TRUTH = {"lengths.failure_ratio": 1.6, "lengths.difficulty_ratio": 1.15, "population.stuck_length_ratio": 0.5}
+STUCK, PROMPTS, GROUP, VISITS, MEAN_TOKENS = 0.12, 400, 8, 3, 400
+GIVEN = Given(asymptote=0.99, steepness=1.5, has_stuck=True)
+
+
+@cache
+def rewards(seed: int, stuck: float = STUCK) -> pd.DataFrame:
+    """Groups of weights that do not learn; lengths spread about their mean as widely as an exponential law's."""
+    kinds = Domain("learnt", 1 - stuck), Domain("stuck", stuck, STUCK_OFFSET, TRUTH["population.stuck_length_ratio"])
+    model = LearningModel(
+        population=Population(0.4, spread=1.0, persistence=1.0, domains=kinds),
+        lengths=LengthCoupling(TRUTH["lengths.failure_ratio"], TRUTH["lengths.difficulty_ratio"]),
+        curve=Curve(GIVEN.asymptote, 30, GIVEN.steepness),
+    )
+    course, draw, rows = Course(model, seed, PROMPTS), np.random.default_rng(seed), []
+    for visit in range(VISITS):
+        for prompt in range(PROMPTS):
+            for member in range(GROUP):
+                mean = MEAN_TOKENS * course.length_factor(prompt, visit, member, 0)
+                tokens = max(1, round(mean * draw.exponential()))
+                earned = course.reward(prompt, visit, member, 0)
+                rows.append((visit, prompt, visit * PROMPTS + prompt, earned, tokens))
+    return pd.DataFrame(rows, columns=["version", "prompt", "group", "reward", "tokens"])
+
+
+def fitted(seed: int, given: Given = GIVEN, stuck: float = STUCK, without: str = "") -> LearningFit:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rewards.csv"
+        rewards(seed, stuck).drop(columns=without or []).to_csv(path, index=False)
+        return fit_learning(read_runs([path]), given)
+
+
+@cache
+def usual(seed: int) -> LearningFit:
+    return fitted(seed)
+
+
+def test_ratios_come_back() -> None:
+    fits = [usual(seed) for seed in range(3)]
+    inside = [
+        fit.parameters[key].low <= value <= fit.parameters[key].high for fit in fits for key, value in TRUTH.items()
+    ]
+    assert sum(inside) >= len(inside) - 1
+    widths = [fits[0].parameters[key].high / fits[0].parameters[key].low for key in TRUTH]
+    assert max(widths) < 2
+    assert all(fit.lengths is not None and 0.05 < fit.lengths.explained < 0.9 for fit in fits)
+
+
+def test_what_is_stuck_and_short_is_not_taken_for_difficulty() -> None:
+    """Without the kind hard prompts look shorter than they are, and less of the lengths is explained."""
+    alone = fitted(0, Given(asymptote=0.99, steepness=1.5))
+    assert "population.stuck_length_ratio" not in alone.parameters
+    assert alone.parameters["lengths.difficulty_ratio"].high < TRUTH["lengths.difficulty_ratio"]
+    assert alone.lengths is not None
+    assert (kinds := usual(0).lengths) is not None
+    assert alone.lengths.explained < kinds.explained
+
+
+def test_where_nothing_is_stuck_its_length_is_not_told() -> None:
+    fit = fitted(0, stuck=0.0)
+    assert "population.stuck_length_ratio" not in fit.parameters
+    for key in ("lengths.failure_ratio", "lengths.difficulty_ratio"):
+        assert fit.parameters[key].value == pytest.approx(TRUTH[key], rel=0.1)
+
+
+def test_a_log_without_lengths_leaves_them_as_they_are() -> None:
+    fit = fitted(0, without="tokens")
+    assert fit.lengths is None
+    assert "lengths" not in fit.overrides()["learning"]
+    assert any("learning.lengths" in line and "no column tokens" in line for line in report_lines(fit))
+    assert {key: value for key, value in usual(0).parameters.items() if key in fit.parameters} == fit.parameters
+
+
+def test_the_overlay_says_it_to_a_scenario(tmp_path: Path) -> None:
+    fit = usual(0)
+    write_overlay(fit, tmp_path / "learning.yaml")
+    found = make_learning(
+        load("scenarios/live/allocation.yaml", overlays=[tmp_path / "learning.yaml"]).resolve("uniform")
+    )
+    assert found is not None
+    ratios = [found.lengths.failure_ratio, found.lengths.difficulty_ratio, found.population.domains[1].length_ratio]
+    assert ratios == [fit.parameters[key].value for key in TRUTH]
+    assert any("held out, lengths" in line for line in report_lines(fit))
