@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from calibration.length_fit import Lengths, Visits, fit_lengths
 from calibration.reward_log import Batches, RewardLog
 from calibration.sandwich import STEP, Z95, standard_errors
 from rlsim.core.errors import ParameterError
+from rlsim.learning.gains import gains_named
 from rlsim.learning.information import reference_variance
 from rlsim.learning.model import BatchEffect, Curve, Domain, Population, RewardLaw
 from rlsim.learning.population import PopulationCurve
@@ -69,6 +70,8 @@ class Given:
     """Used with several runs only."""
     information_exponent: float = 1.0
     """Used with one run only: how gains that do not transfer are dealt to the groups that taught."""
+    gains: Literal["alike", "reinforced"] = "alike"
+    """Who gains how much (``rlsim.learning.gains``)."""
     has_stuck: bool = False
     """Whether a share of the prompts is so hard that no run solves them; the share is fitted."""
 
@@ -107,6 +110,7 @@ class LearningFit:
             learning.setdefault(section, {})[name] = found.value
         if "effect.transfer" in self.parameters:
             learning["effect"]["information_exponent"] = self.given.information_exponent
+        learning.setdefault("effect", {})["gains"] = self.given.gains
         curve = {"asymptote": self.given.asymptote, "steepness": self.given.steepness}
         learning["curve"] = {**learning.get("curve", {}), **curve}
         learning["population"]["drift_versions"] = self.given.drift_versions
@@ -133,6 +137,7 @@ class Likelihood:
         self._given, self._log = given, log
         self._own = OwnGains(log, shares)
         self._group_size = max(2, int(np.median(log.samples)))
+        self._gains = gains_named(given.gains, self._group_size, value_baseline=False)
         self.runs = int(log.run.max()) + 1
         self.last_update = max(1.0, float(log.version.max()) * given.updates_per_version)
         _, begin, self.owner = np.unique(log.prompt, return_index=True, return_inverse=True)
@@ -144,7 +149,7 @@ class Likelihood:
         self._kept = np.round(kept, 2)
         untold = {
             2: len(self._visits) == 1,
-            TRANSFER: self.runs == 1 and not self._own.told,
+            TRANSFER: self.runs == 1 and (not self._own.told or given.gains == "reinforced"),
             STUCK: not given.has_stuck,
         }
         self.free = [place for place in sorted(places) if not untold.get(place, False)]
@@ -200,15 +205,15 @@ class Likelihood:
         given = self._given
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
-        effect = BatchEffect(information_exponent=given.information_exponent, transfer=self.transfer(x))
+        effect = BatchEffect(given.information_exponent, gains=given.gains, transfer=self.transfer(x))
         law = Curve(given.asymptote, half, given.steepness)
-        curve = PopulationCurve(population, law, RewardLaw(), effect, self._group_size)
+        curve = PopulationCurve(population, law, RewardLaw(), effect, self._gains, self._group_size)
         exponent = max(0.0, float(x[4]))
         moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
         cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)
         (moved, successes, samples), case = _columns(np.unique(cases, axis=0, return_inverse=True))
         scores = np.concatenate([offset + population.spread * GRID for offset in self.kinds(x)[1]])
-        logits = curve.level + scores[None, :] + moved
+        logits = self._gains.all_moved(curve.level + scores[None, :], moved)
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 
     def _uniform(self, curve: PopulationCurve, transfer: float) -> NDArray[np.float64]:

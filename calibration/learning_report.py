@@ -18,7 +18,7 @@ def report_lines(fit: LearningFit) -> Iterator[str]:
         yield "learning.population.persistence   not told: no prompt was visited twice, or none after its drift"
     if "curve.half_updates" not in fit.parameters:
         yield "learning.curve.half_updates       not told: success did not rise"
-    if not joint and "effect.transfer" not in fit.parameters:
+    if not joint and given.gains == "alike" and "effect.transfer" not in fit.parameters:
         yield "learning.effect.transfer          not told: no prompt came back, or 0 is as likely as 1; 1 is taken"
     yield f"held out, nats a sample: {fit.loss:.4f}; with one success rate for all: {fit.loss_of_one_rate:.4f}"
     if fit.lengths is None:
@@ -30,7 +30,7 @@ def report_lines(fit: LearningFit) -> Iterator[str]:
         )
     yield (
         f"taken as known: asymptote {given.asymptote:g}, steepness {given.steepness:g}, drift_versions "
-        f"{given.drift_versions:g}, {given.updates_per_version:g} updates a version, "
+        f"{given.drift_versions:g}, {given.updates_per_version:g} updates a version, gains {given.gains}, "
         + (
             f"breadth_exponent {given.breadth_exponent:g}, on-policy"
             if joint

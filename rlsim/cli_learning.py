@@ -25,6 +25,9 @@ def calibrate_learning(
         float,
         typer.Option(help="How gains that stay with prompts are dealt; taken as known. Fitted with several runs."),
     ] = 1.0,
+    reinforced: Annotated[
+        bool, typer.Option("--reinforced", help="Prompts gain as their successes teach them, and not all alike.")
+    ] = False,
     stuck: Annotated[
         bool, typer.Option("--stuck", help="Fit the share of prompts that nothing solves, as a kind of their own.")
     ] = False,
@@ -47,6 +50,7 @@ def calibrate_learning(
         steepness,
         drift_versions,
         information_exponent=information_exponent,
+        gains="reinforced" if reinforced else "alike",
         has_stuck=stuck,
     )
     fit = fit_learning(read_runs(paths, success_at, are_alike=alike), given)

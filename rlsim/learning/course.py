@@ -20,6 +20,7 @@ import numpy as np
 from rlsim.core.luck import GroupDraws, Independent, IndependentNormals
 from rlsim.core.streams import FloatArray
 from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
+from rlsim.learning.gains import gains_named
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
 from rlsim.learning.lineage import Ancestors, Unfolding
 from rlsim.learning.locality import taught_by_prompt
@@ -40,7 +41,8 @@ class Progress:
     """What a training step did, and the state after it."""
 
     skill: float
-    """Logits by which prompts are easier than before training, on average; with full transfer every one is."""
+    """Logits by which prompts are easier than before training, on average; with full transfer every one is. Where gains
+    are reinforced: those of a prompt that seldom succeeds, but in every group."""
     success: float
     """Expected success of a fresh sample over the whole population."""
     information: float
@@ -72,11 +74,10 @@ class Course:
 
     def __init__(self, model: LearningModel, seed: int, dataset_prompts: int) -> None:
         self._model, self._prompts_in_all = model, dataset_prompts
-        self._curve = PopulationCurve(
-            model.population, model.curve, model.reward, _of_groups(model), model.reference.group_size
-        )
+        size, effect = model.reference.group_size, model.effect
+        self._gains = gains_named(effect.gains, size, effect.baseline == "value")
+        self._curve = PopulationCurve(model.population, model.curve, model.reward, _of_groups(model), self._gains, size)
         self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
-        size = model.reference.group_size
         self._outcomes = GroupDraws(seed, "outcome", size, Independent(), np.asarray)
         self._unfolding = Unfolding(seed, self._outcomes)
         self._noise = GroupDraws(seed, "reward noise", size, IndependentNormals(), np.asarray)
@@ -228,7 +229,7 @@ class Course:
 
     def _find(self, prompt: int, version: int) -> _Place:
         score = self._prompts.score(prompt, version)
-        logit = self._prompts.logit(prompt, score) + self._skill(prompt, version)
+        logit = self._gains.moved(self._prompts.logit(prompt, score), self._skill(prompt, version))
         success = 1 / (1 + math.exp(-max(-700.0, logit)))
         length = self._prompts.length_ratio(prompt) * math.exp(-self._ease * score) / self._mean_length
         return _Place(success, length, length * self._model.lengths.failure_ratio)

@@ -85,6 +85,8 @@ class BatchEffect:
     """Of samples an update relative to the scenario's; estimate: 0.5 is gradient noise that averages out."""
     baseline: Literal["group", "value"] = "group"
     """What rewards are compared with: the mean of the group, or what a perfect value model expects of the prompt."""
+    gains: Literal["alike", "reinforced"] = "alike"
+    """Who gains how much of it: ``rlsim.learning.gains``."""
     transfer: float = 1.0
     """Share of a gain that reaches all prompts; the rest stays with those whose groups taught it; estimate."""
     lag_feedback: float = 0.0

@@ -1,7 +1,7 @@
 """Success over a population of prompts: its mean and its reward variance by mean gain, and that gain by updates.
 
 Integrals over the law of prompts are sums over nodes, tabulated once along uniform training. Where gains reach all
-prompts, these are Gauss-Hermite nodes that move alike; where not (``rlsim.learning.locality``), even ones that part.
+prompts, these are Gauss-Hermite nodes that move alike; where not (``rlsim.learning.gains``, ``locality``), even ones.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from functools import lru_cache
 import numpy as np
 
 from rlsim.core.streams import FloatArray
+from rlsim.learning.gains import LARGEST_SHIFT, Gains
 from rlsim.learning.locality import expected_worth, uniform_course
 from rlsim.learning.model import BatchEffect, Curve, Domain, LengthCoupling, Population, RewardLaw
 
 NODES = 96
-LARGEST_SHIFT = 40.0
-SHIFTS = np.linspace(-LARGEST_SHIFT, LARGEST_SHIFT, 2001)
 EVEN_SCORES = np.linspace(-6.0, 6.0, 241)
 """Nodes of a population that moves apart, for the gap between those that learn and those that do not yet."""
 LOSSES_SKIPPED = 10
@@ -89,9 +88,11 @@ class PopulationCurve:
         curve: Curve,
         reward: RewardLaw,
         effect: BatchEffect,
+        gains: Gains,
         group_size: int,
     ) -> None:
-        scores, weights = _nodes() if effect.transfer == 1.0 else _even_nodes()
+        together = effect.transfer == 1.0 and effect.gains == "alike"
+        scores, weights = _nodes() if together else _even_nodes()
         domains = population.domains or (Domain("all", 1.0),)
         shares = np.array([domain.share for domain in domains]) / sum(domain.share for domain in domains)
         self.scores = np.tile(scores, len(domains))
@@ -102,7 +103,7 @@ class PopulationCurve:
         self.level = self._level(population.mean_success)
         """Added to every logit so that the untrained mean is the population's."""
         self.logits += self.level
-        self._gains, states = SHIFTS, self.logits[None, :] + SHIFTS[:, None]
+        self._gains, states = gains.shifts, gains.all_moved(self.logits[None, :], gains.shifts[:, None])
         if effect.transfer < 1.0:
             self._gains, states = self._apart(states, effect, group_size, curve.asymptote)
         self._tabulate(reward, states)
@@ -124,8 +125,8 @@ class PopulationCurve:
         course = uniform_course(
             self.logits, self.weights, effect.transfer, lambda logits: np.asarray(np.interp(logits, *table))
         )
-        lost = np.flatnonzero(SHIFTS < 0)[::LOSSES_SKIPPED]
-        gains, states = SHIFTS[lost].tolist(), list(alike[lost])
+        lost = np.flatnonzero(self._gains < 0)[::LOSSES_SKIPPED]
+        gains, states = self._gains[lost].tolist(), list(alike[lost])
         for gain, logits in course:
             done = gain > LARGEST_SHIFT or float(self.weights @ sigmoid(logits)) > asymptote
             if done or gain - gains[-1] > LEAST_GAIN:

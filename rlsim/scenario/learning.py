@@ -67,6 +67,9 @@ class WorthOfBatch(Section):
     information_exponent: Exponent = Field(default=1.0, description="Of advantage variance; 0: rewards do not matter")
     breadth_exponent: Exponent = Field(default=0.5, description="Of samples an update; 0: their number does not matter")
     baseline: Literal["group", "value"] = Field(default="group", description="Of advantages: group mean, value model")
+    gains: Literal["alike", "reinforced"] = Field(
+        default="alike", description="All prompts gain the same logits, or each as its successes teach it"
+    )
     transfer: Share = Field(default=1.0, description="Share of a gain that all prompts get; who taught it has the rest")
     lag_feedback: Seconds = Field(default=0.0, description="Growth of lags by a step that collapsed")
 
@@ -141,7 +144,10 @@ class Learning(Section):
     )
 
     def contradictions(self) -> Iterator[ParameterError]:
-        """A ceiling below the start."""
+        """A ceiling below the start, and laws of gains that exclude each other."""
+        if self.effect.gains == "reinforced" and (self.effect.transfer < 1 or self.distillation is not None):
+            allowed = "alike, with effect.transfer below 1 or with distillation"
+            yield ParameterError("effect.gains", self.effect.gains, allowed)
         start, end = self.population.mean_success, self.curve.asymptote
         if end <= start:
             yield ParameterError("curve.asymptote", end, f"a number, above population.mean_success ({start:g})")

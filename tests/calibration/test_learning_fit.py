@@ -154,7 +154,11 @@ def test_what_stays_with_prompts_comes_back() -> None:
     found = local(1, 0.5).parameters["effect.transfer"]
     assert found.low <= 0.5 <= found.high
     assert found.high - found.low < 0.5
-    assert local(1, 0.5).overrides()["learning"]["effect"] == {"transfer": found.value, "information_exponent": 1.0}
+    assert local(1, 0.5).overrides()["learning"]["effect"] == {
+        "transfer": found.value,
+        "information_exponent": 1.0,
+        "gains": "alike",
+    }
 
 
 @pytest.mark.slow

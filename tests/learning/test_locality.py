@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.learning.course import Course, Progress, TrainedSample
+from rlsim.learning.gains import Alike
 from rlsim.learning.locality import expected_worth, uniform_course
 from rlsim.learning.model import BatchEffect, Curve, Distillation, LearningModel, Population, Reference, RewardLaw
 from rlsim.learning.population import PopulationCurve, sigmoid
@@ -157,7 +158,7 @@ def test_expected_worth_is_the_variance_of_a_group() -> None:
 def test_what_is_nearly_all_transferred_is_as_what_is() -> None:
     """The two ways to integrate over the population meet."""
     curves = [
-        PopulationCurve(STEADY.population, STEADY.curve, RewardLaw(), BatchEffect(transfer=transfer), GROUP)
+        PopulationCurve(STEADY.population, STEADY.curve, RewardLaw(), BatchEffect(transfer=transfer), Alike(), GROUP)
         for transfer in (1.0, 1 - 1e-6)
     ]
     for updates in (-20, 0, 1, 10, 100, 1000):
