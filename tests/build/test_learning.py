@@ -92,3 +92,10 @@ def test_what_cannot_be_is_refused_at_its_key(setting: str, said: str) -> None:
     (fault,) = faults_of(FILE, "on-policy colocated", (setting,))
     assert "learning" in fault
     assert said in fault
+
+
+@pytest.mark.parametrize("other", ["effect.transfer=0.5", "distillation={}"])
+def test_prompts_that_gain_by_their_successes_share_nothing_and_have_no_teacher(other: str) -> None:
+    sets = ("learning.effect.gains=reinforced", f"learning.{other}")
+    assert any("effect.gains" in fault and "alike" in fault for fault in faults_of(FILE, "on-policy colocated", sets))
+    assert not faults_of(FILE, "on-policy colocated", sets[:1])
