@@ -2,7 +2,8 @@
 
 A sample of a prompt with this score has on average
 
-    mean tokens * failure_ratio (if it fails) * difficulty_ratio^-score * length_ratio (of its kind)
+    mean tokens * length_ratio (of its kind) * failure_ratio * difficulty_ratio^-score         if it fails,
+    mean tokens * length_ratio (of its kind) * success_difficulty_ratio^-score                 if it succeeds
 
 (``rlsim.learning.course``). Scores are not known: each visit's tokens, of failures and of successes apart, are compared
 with the mean of this over what the rewards up to that visit say of its prompt. The quasi-likelihood is that of lengths
@@ -26,10 +27,11 @@ RATIOS = (math.log(0.1), math.log(10.0))
 """Logarithms that a scenario allows."""
 UNTOLD = math.log(4.0)
 """Half an interval, in logarithms, from which a ratio is not told."""
-LEVEL, FAILURE, DIFFICULTY, STUCK = range(4)
+LEVEL, FAILURE, DIFFICULTY, EASE, STUCK = range(5)
 NAMES = {
     FAILURE: "lengths.failure_ratio",
     DIFFICULTY: "lengths.difficulty_ratio",
+    EASE: "lengths.success_difficulty_ratio",
     STUCK: "population.stuck_length_ratio",
 }
 
@@ -57,10 +59,10 @@ class Visits:
 
     def log_means(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of the tokens of a failure and of a success: (visits, 2)."""
-        by_score = np.exp(-x[DIFFICULTY] * self.scores)
+        by_score = np.exp(-np.outer(self.scores, x[[DIFFICULTY, EASE]]))
         kinds = self.beliefs.reshape(len(self.owner), -1, len(self.scores)) @ by_score
-        factor = kinds @ np.exp([0.0, x[STUCK]])[: kinds.shape[1]]
-        return np.asarray(x[LEVEL] + np.log(factor)[:, None] + np.array([x[FAILURE], 0.0]))
+        factor = np.einsum("vko,k->vo", kinds, np.exp([0.0, x[STUCK]])[: kinds.shape[1]])
+        return np.asarray(x[LEVEL] + np.log(factor) + np.array([x[FAILURE], 0.0]))
 
     def by_prompt(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Quasi-log-likelihood, without constants: (prompts,)."""
@@ -81,10 +83,10 @@ class Lengths:
 
 def fit_lengths(fitted: Visits, held: Visits) -> Lengths:
     """By the visits of some prompts, judged by those of others."""
-    free = range(4) if fitted.beliefs.shape[1] > len(fitted.scores) else range(3)
+    free = range(STUCK + 1) if fitted.beliefs.shape[1] > len(fitted.scores) else range(STUCK)
     x, errors = _maximum(fitted, free)
     if Z95 * errors[STUCK] > UNTOLD:
-        free = range(3)
+        free = range(STUCK)
         x, errors = _maximum(fitted, free)
     found = np.exp(np.clip([x, x - Z95 * errors, x + Z95 * errors], *RATIOS))
     ratios = {name: found[:, place] for place, name in NAMES.items() if place in free}
@@ -95,10 +97,10 @@ def _maximum(visits: Visits, free: range) -> tuple[NDArray[np.float64], NDArray[
     from scipy.optimize import minimize
 
     level = math.log(visits.tokens.sum() / visits.samples.sum())
-    bounds = [(level - 5, level + 5)] + [RATIOS if place in free else (0.0, 0.0) for place in range(1, 4)]
+    bounds = [(level - 5, level + 5)] + [RATIOS if place in free else (0.0, 0.0) for place in NAMES]
 
     def loss(x: NDArray[np.float64]) -> float:
         return -float(visits.by_prompt(x).sum())
 
-    x = np.asarray(minimize(loss, np.array([level, 0.0, 0.0, 0.0]), method="L-BFGS-B", bounds=bounds).x)
+    x = np.asarray(minimize(loss, np.array([level, 0.0, 0.0, 0.0, 0.0]), method="L-BFGS-B", bounds=bounds).x)
     return x, standard_errors(visits.by_prompt, x, list(free))

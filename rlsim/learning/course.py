@@ -83,7 +83,7 @@ class Course:
         self._noise = GroupDraws(seed, "reward noise", size, IndependentNormals(), np.asarray)
         self._acceptance = GroupDraws(seed, "acceptance", size, Independent(), np.asarray)
         self._readings = Readings(model.signals, seed, size)
-        self._ease = math.log(model.lengths.difficulty_ratio)
+        self._eases = model.lengths.eases
         self._mean_length = self._curve.length(model.lengths)
         self._full: FullLength | None = None
         self._progress = 0.0
@@ -231,8 +231,9 @@ class Course:
         score = self._prompts.score(prompt, version)
         logit = self._gains.moved(self._prompts.logit(prompt, score), self._skill(prompt, version))
         success = 1 / (1 + math.exp(-max(-700.0, logit)))
-        length = self._prompts.length_ratio(prompt) * math.exp(-self._ease * score) / self._mean_length
-        return _Place(success, length, length * self._model.lengths.failure_ratio)
+        usual = self._prompts.length_ratio(prompt) / self._mean_length
+        of_failure, of_success = (usual * math.exp(-ease * score) for ease in self._eases)
+        return _Place(success, of_success, of_failure * self._model.lengths.failure_ratio)
 
     def _skill(self, prompt: int, version: int) -> float:
         common, _ = self._published[version]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -58,6 +59,14 @@ class LengthCoupling:
     """Length of a failure over that of a success on the same prompt; estimate, direction of systems list entry 35."""
     difficulty_ratio: float = 1.1
     """Length on a prompt harder by one standard deviation of its kind; estimate."""
+    success_difficulty_ratio: float | None = None
+    """The same of successes; None: as of failures."""
+
+    @property
+    def eases(self) -> tuple[float, float]:
+        """Logarithms by which a failure and a success are shorter on a prompt easier by one standard deviation."""
+        of_success = self.success_difficulty_ratio or self.difficulty_ratio
+        return math.log(self.difficulty_ratio), math.log(of_success)
 
 
 @dataclass(frozen=True, slots=True)

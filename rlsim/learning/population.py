@@ -173,9 +173,9 @@ class PopulationCurve:
     def length(self, lengths: LengthCoupling) -> float:
         """Mean length over the untrained population; 1 is a success on an average prompt of a kind of ratio 1."""
         success = sigmoid(self.logits)
-        of_outcome = success + lengths.failure_ratio * (1 - success)
-        found = self._length_ratios * of_outcome * lengths.difficulty_ratio**-self.scores
-        return float(found @ self.weights)
+        of_failure, of_success = (np.exp(-ease * self.scores) for ease in lengths.eases)
+        found = success * of_success + lengths.failure_ratio * (1 - success) * of_failure
+        return float((self._length_ratios * found) @ self.weights)
 
     def reward_variance(self, skill: float) -> float:
         """Mean over prompts of the variance of a sample's reward then, without its noise."""

@@ -51,6 +51,9 @@ class LengthByOutcome(Section):
 
     failure_ratio: Ratio = Field(default=1.3, description="Length of a failure over that of a success")
     difficulty_ratio: Ratio = Field(default=1.1, description="Length on a prompt harder by a standard deviation")
+    success_difficulty_ratio: Ratio | None = Field(
+        default=None, description="The same of successes; None: as of failures"
+    )
 
 
 class ProgressCurve(Section):

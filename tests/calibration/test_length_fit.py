@@ -18,7 +18,12 @@ from rlsim.learning.course import Course
 from rlsim.learning.model import Curve, Domain, LearningModel, LengthCoupling, Population
 from rlsim.scenario.source import load
 
-TRUTH = {"lengths.failure_ratio": 1.6, "lengths.difficulty_ratio": 1.15, "population.stuck_length_ratio": 0.5}
+TRUTH = {
+    "lengths.failure_ratio": 1.6,
+    "lengths.difficulty_ratio": 1.15,
+    "lengths.success_difficulty_ratio": 0.9,
+    "population.stuck_length_ratio": 0.5,
+}
 STUCK, PROMPTS, GROUP, VISITS, MEAN_TOKENS = 0.12, 400, 8, 3, 400
 GIVEN = Given(asymptote=0.99, steepness=1.5, has_stuck=True)
 
@@ -29,7 +34,7 @@ def rewards(seed: int, stuck: float = STUCK) -> pd.DataFrame:
     kinds = Domain("learnt", 1 - stuck), Domain("stuck", stuck, STUCK_OFFSET, TRUTH["population.stuck_length_ratio"])
     model = LearningModel(
         population=Population(0.4, spread=1.0, persistence=1.0, domains=kinds),
-        lengths=LengthCoupling(TRUTH["lengths.failure_ratio"], TRUTH["lengths.difficulty_ratio"]),
+        lengths=LengthCoupling(*list(TRUTH.values())[:3]),
         curve=Curve(GIVEN.asymptote, 30, GIVEN.steepness),
     )
     course, draw, rows = Course(model, seed, PROMPTS), np.random.default_rng(seed), []
@@ -99,6 +104,7 @@ def test_the_overlay_says_it_to_a_scenario(tmp_path: Path) -> None:
         load("scenarios/live/allocation.yaml", overlays=[tmp_path / "learning.yaml"]).resolve("uniform")
     )
     assert found is not None
-    ratios = [found.lengths.failure_ratio, found.lengths.difficulty_ratio, found.population.domains[1].length_ratio]
-    assert ratios == [fit.parameters[key].value for key in TRUTH]
+    lengths = found.lengths
+    ratios = [lengths.failure_ratio, lengths.difficulty_ratio, lengths.success_difficulty_ratio]
+    assert [*ratios, found.population.domains[1].length_ratio] == [fit.parameters[key].value for key in TRUTH]
     assert any("held out, lengths" in line for line in report_lines(fit))

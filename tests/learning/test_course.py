@@ -151,7 +151,7 @@ def test_the_beta_law_is_beta() -> None:
 
 @pytest.mark.parametrize("index", range(len(POPULATIONS)))
 def test_lengths_keep_their_mean(index: int) -> None:
-    found = course(replace(large(index)[0], lengths=LengthCoupling(1.8, 1.5)), prompts=40_000)
+    found = course(replace(large(index)[0], lengths=LengthCoupling(1.8, 1.5, 0.8)), prompts=40_000)
     factors = np.array([found.length_factor(prompt, 0, 0, 0) for prompt in range(40_000)])
     assert factors.mean() == pytest.approx(1.0, abs=5 * factors.std() / 200)
 
