@@ -157,12 +157,12 @@ class Likelihood:
 
     def population(self, x: NDArray[np.float64]) -> Population:
         """The population of these unknowns."""
-        kinds = zip(("learnt", "stuck"), *self.kinds(x), strict=False)
+        kinds = zip(("learnt", "stuck"), *self._kinds(x), strict=False)
         domains = tuple(Domain(name, share, offset) for name, share, offset in kinds) if STUCK in self.free else ()
         mean_success = 1 / (1 + math.exp(-x[0]))
         return Population(mean_success, spread=math.exp(x[1]), persistence=float(x[2]), domains=domains)
 
-    def kinds(self, x: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _kinds(self, x: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Shares and offsets of the kinds of prompts."""
         if STUCK not in self.free:
             return (1.0,), (0.0,)
@@ -184,7 +184,7 @@ class Likelihood:
 
         Shapes (visits,) and (visits, kinds * scores of the grid), of one kind of prompts after the other.
         """
-        made, law = self._of_scores(x), np.outer(self.kinds(x)[0], DENSITY).ravel()
+        made, law = self._of_scores(x), np.outer(self._kinds(x)[0], DENSITY).ravel()
         chances, beliefs = np.empty(len(made)), np.empty_like(made)
         for number, visits in enumerate(self._visits):
             prior = self._drifted(beliefs[visits - 1], self._kept[visits], float(x[2])) if number else law[None, :]
@@ -212,7 +212,7 @@ class Likelihood:
         moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
         cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)
         (moved, successes, samples), case = _columns(np.unique(cases, axis=0, return_inverse=True))
-        scores = np.concatenate([offset + population.spread * GRID for offset in self.kinds(x)[1]])
+        scores = np.concatenate([offset + population.spread * GRID for offset in self._kinds(x)[1]])
         logits = self._gains.all_moved(curve.level + scores[None, :], moved)
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 

@@ -14,7 +14,8 @@ from scipy.stats import binom
 
 from rlsim.learning.course import Course, TrainedSample
 from rlsim.learning.gains import FARTHEST, Alike, Reinforced
-from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
+from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference, RewardLaw
+from rlsim.learning.population import PopulationCurve
 from rlsim.learning.staleness import METHODS
 
 LOGITS = st.floats(-12, 12)
@@ -80,6 +81,22 @@ def test_what_never_succeeds_stays_and_what_is_hard_catches_up() -> None:
     assert OF_EIGHT.moved(-FARTHEST - 5, 50.0) == -FARTHEST - 5
     moves = [OF_EIGHT.moved(logit, 1.0) - logit for logit in (-9.0, -2.0, 0.0, 2.0)]
     assert moves[1] > moves[2] > moves[3] > moves[0] > 0
+
+
+def test_the_ends_of_the_table_hold() -> None:
+    beyond = np.array([-FARTHEST - 5, FARTHEST + 5])
+    assert OF_EIGHT.all_moved(beyond, np.array(50.0)).tolist() == beyond.tolist()
+    assert [OF_EIGHT.moved(0.0, gain) for gain in (-1e20, 1e20)] == pytest.approx([-FARTHEST, FARTHEST])
+
+
+@pytest.mark.parametrize("gain", [1.0, 10.0, 30.0, 1000.0])
+def test_a_population_that_parts_is_integrated_exactly(gain: float) -> None:
+    """Beside quadrature in many pieces, as what is stuck and what is not lie close together in score."""
+    population, effect = Population(0.2, spread=2.0), BatchEffect(gains="reinforced")
+    curve = PopulationCurve(population, Curve(0.99, 20.0), RewardLaw(), effect, OF_EIGHT, 8)
+    scores = np.linspace(-7, 7, 20_001)
+    success = 1 / (1 + np.exp(-OF_EIGHT.all_moved(curve.level + 2.0 * scores, np.array(gain))))
+    assert curve.success(gain) == pytest.approx(np.average(success, weights=np.exp(-(scores**2) / 2)), abs=2e-4)
 
 
 def test_with_a_value_model_a_single_sample_teaches() -> None:
