@@ -1,1 +1,1 @@
-"""Evidence: what users see, as fingerprints that a change of the code must leave as they are."""
+"""Evidence for the claims that the documents make: claims of published systems, benchmarks and generated pages."""

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import rlsim
-from rlsim.build import plan
-from rlsim.cli import app, main
+from rlsim.cli.main import app, main
 from rlsim.core.errors import RlsimError
 from rlsim.costs.profile import list_profiles, load_profile
-from rlsim.planning.live import run_arm
-from rlsim.planning.policies import part_texts, preset_texts
-from rlsim.planning.policies_text import shown_in_full
+from rlsim.frameworks.catalogue import part_texts, preset_texts
 from rlsim.policies.registry import CHOICES
 from rlsim.presets import load_preset, preset_names
+from rlsim.resolve import plan
 from rlsim.results.metrics import metrics
 from rlsim.results.store import write_decisions
+from rlsim.studies.live import run_arm
+from rlsim.studies.text.policies import shown_in_full
 
 ROOT = Path(__file__).parents[1]
 SMALL = ROOT / "evidence" / "small.yaml"

@@ -24,8 +24,8 @@ FIGURES = Path("out/async_or_not")
 
 # %%
 import rlsim
-from rlsim.results import plots
-from rlsim.results.plots_scaling import StalePoint
+from rlsim.results.plots import run as plots
+from rlsim.results.plots.scaling import StalePoint
 
 FIGURES.mkdir(parents=True, exist_ok=True)
 SETTINGS |= {"sensitivity": [], "published": [], "trainer.updates_per_step": 2}
@@ -78,7 +78,7 @@ raced = rlsim.race(arms(LEARNING), TARGET)
 print(rlsim.text(raced))
 
 # %%
-from rlsim.results.plots_progress import progress_curves
+from rlsim.results.plots.scaling import progress_curves
 
 runs = {arm.name: [outcome.progress for outcome in arm.outcomes] for arm in raced.arms}
 figure = progress_curves(runs, TARGET, f"Progress, if {TOLERANCE_UPDATES} updates of lag are harmless (ESTIMATE)")

@@ -33,7 +33,7 @@ FIGURES = Path("out/calibrating")
 import json
 
 import rlsim
-from rlsim.results import plots
+from rlsim.results.plots import run as plots
 
 FIGURES.mkdir(parents=True, exist_ok=True)
 KNOWN = SETTINGS | {
@@ -79,7 +79,7 @@ if LOG is None:
 # Costs and lengths with 95 % intervals, what the log cannot tell, and the errors on the half that was not fitted to.
 
 # %%
-from calibration.runlogs.calibrate import calibrate
+from calibration.logs.calibrate import calibrate
 from rlsim.core.errors import ParameterError
 
 try:
@@ -120,8 +120,8 @@ compared if fitted else "nothing fitted"
 # Every profile carries the errors at points that it was not fitted to. This one is shipped.
 
 # %%
-from calibration.profile_plot import fit_figure
-from calibration.profile_text import shown
+from calibration.profiles.plot import fit_figure
+from calibration.profiles.text import shown
 from rlsim.costs.profile import load_profile
 
 profile = load_profile("llama-3.1-8b_h100-sxm_tp1", "profile")

@@ -22,7 +22,7 @@ FIGURES = Path("out/first_comparison")
 
 # %%
 import rlsim
-from rlsim.results import plots
+from rlsim.results.plots import run as plots
 
 FIGURES.mkdir(parents=True, exist_ok=True)
 told = rlsim.compare(rlsim.load(SCENARIO, SETTINGS), out=FIGURES / "runs")

@@ -22,7 +22,7 @@ FIGURES = Path("out/long_tail")
 
 # %%
 import rlsim
-from rlsim.results import plots
+from rlsim.results.plots import run as plots
 
 FIGURES.mkdir(parents=True, exist_ok=True)
 SETTINGS |= {"sensitivity": [], "published": [], "switching.wake_seconds": 2.0}

@@ -28,7 +28,7 @@ FIGURES = Path("out/sizing_a_purchase")
 
 # %%
 import rlsim
-from rlsim.results import plots
+from rlsim.results.plots import run as plots
 
 FIGURES.mkdir(parents=True, exist_ok=True)
 SETTINGS |= {"cluster.price_usd_per_gpu_hour": USD_PER_GPU_HOUR, "sensitivity": [], "published": []}

@@ -87,7 +87,7 @@ Path("my_parts.py").write_text(PARTS)
 
 # %%
 import rlsim
-from rlsim.results import plots
+from rlsim.results.plots import run as plots
 
 FIGURES.mkdir(parents=True, exist_ok=True)
 SETTINGS |= {"sensitivity": [], "published": []}
@@ -130,7 +130,7 @@ raced = rlsim.race(rlsim.variants(RACE, strategies, of_race, arm="uniform"), TAR
 print(rlsim.text(raced))
 
 # %%
-from rlsim.results.plots_progress import progress_curves
+from rlsim.results.plots.scaling import progress_curves
 
 runs = {arm.name: [outcome.progress for outcome in arm.outcomes] for arm in raced.arms}
 figure = progress_curves(runs, TARGET, "Allocation strategies raced (ESTIMATE)")

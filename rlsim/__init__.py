@@ -1,7 +1,7 @@
 """rlsim: simulate reinforcement-learning post-training of language models before buying the GPUs.
 
 For notebooks and scripts: ``load``, ``variants``, ``compare``, ``race``, ``simulate``, ``tables``, ``text`` and
-``report`` (``rlsim.api``), imported when they are first used. Figures are in ``rlsim.results.plots``.
+``report`` (``rlsim.api``), imported when they are first used. Figures are in ``rlsim.results.plots.run``.
 """
 
 from typing import TYPE_CHECKING

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlsim.build import Plan, plan
-from rlsim.planning.comparison import Comparison, compare_plans, plans
-from rlsim.planning.race import Race, race_plans
-from rlsim.scenario.source import Document
-from rlsim.scenario.source import load as load_document
-from rlsim.world.making import Run
+from rlsim.executor.run import Run
+from rlsim.resolve import Plan, plan
+from rlsim.scenario.document import Document
+from rlsim.scenario.document import load as load_document
+from rlsim.studies.compare import Comparison, compare_plans, plans
+from rlsim.studies.race import Race, race_plans
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def compare(study: Document | Mapping[str, Plan], out: str | Path | None = None,
     made = plans(study) if isinstance(study, Document) else dict(study)
     told = compare_plans(made, None if out is None else Path(out), workers)
     if out is not None:
-        from rlsim.planning.save import save_comparison
+        from rlsim.studies.save import save_comparison
 
         save_comparison(Path(out), told)
     return told
@@ -69,7 +69,7 @@ def race(study: Document | Mapping[str, Plan], to: float, workers: int = 1) -> R
 
 def simulate(made: Plan, replication: int = 0) -> Run:
     """One run of a plan, with everything that happened in it; ``tables`` reads it."""
-    from rlsim.sim.run import simulate as run
+    from rlsim.sim.simulation import simulate as run
 
     return run(made, replication)
 
@@ -83,13 +83,14 @@ def tables(run: Run) -> dict[str, pd.DataFrame]:
 
 def text(told: Comparison | Race) -> str:
     """A comparison or a race as the command line prints it."""
-    from rlsim.planning import present, race_text
+    from rlsim.studies.text import comparison as present
+    from rlsim.studies.text import race as race_text
 
     return race_text.as_text(told) if isinstance(told, Race) else present.as_text(told)
 
 
 def report(directory: str | Path) -> Path:
     """One HTML page of what ``compare(..., out=directory)`` saved; its path."""
-    from rlsim.planning.report.page import write_report
+    from rlsim.studies.report.page import write_report
 
     return write_report(Path(directory))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-LAUNCHER = '#!/bin/sh\nexec "{python}" -c "from rlsim.cli import main; main()" "$@"\n'
+LAUNCHER = '#!/bin/sh\nexec "{python}" -c "from rlsim.cli.main import main; main()" "$@"\n'
 
 
 def blocks(language: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlsim.controller.entrance import Entrance
+from rlsim.controller.admission import Entrance
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Fork
 from rlsim.core.view import Group, Sample, View

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlsim.controller.alarms import Alarms
-from rlsim.controller.allotment import Allotment
-from rlsim.controller.archive import Archive
+from rlsim.controller.admission import Entrance
 from rlsim.controller.branching import Branching
-from rlsim.controller.entrance import Entrance
-from rlsim.controller.loader import Loader
-from rlsim.controller.loan import Loan
+from rlsim.controller.elastic import Loan
+from rlsim.controller.group_completion import Allotment
+from rlsim.controller.prompts import Loader
+from rlsim.controller.replay_buffer import Archive
 from rlsim.controller.rollouts import Rollouts
+from rlsim.controller.timers import Alarms
 from rlsim.core.commands import Command, SetRole, Sync, Train
 from rlsim.core.events import (
     Aborted,
@@ -42,8 +42,7 @@ from rlsim.core.events import (
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Sample, Shape, View
-from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Batch, Lends, Tests
+from rlsim.policies.protocols import Batch, Lends, Policy, Tests
 
 
 class Controller:

@@ -11,14 +11,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from rlsim.controller.loader import Loader
+from rlsim.controller.prompts import Loader
 from rlsim.controller.submission import Submission
 from rlsim.core.commands import Abort, CallTool, Command, Score
 from rlsim.core.events import Aborted, Cut, Finished, Noticed, ReplicaLost, Scored, Segments, ToolReturned
 from rlsim.core.view import AFRESH, ANYWHERE, Group, Sample, View
 from rlsim.policies.hooks import Watches
-from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Confined, Learns
+from rlsim.policies.protocols import Confined, Learns, Policy
 
 Fate = Literal["trained", "dropped_stale", "dropped_surplus", "filtered", "pruned", "failed"]
 MAX_LOSSES = 1

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from rlsim.core.commands import Submit
 from rlsim.core.view import AFRESH, Sample, View
 from rlsim.policies.hooks import Caps, Reuses, Watches
-from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import FetchesKv
+from rlsim.policies.protocols import FetchesKv, Policy
 
 
 class Submission:

@@ -1,20 +1,27 @@
 """What a policy may look at: the controller's own ledger, and nothing a live system could not know.
 
 Parts read it and never write it. Lengths still to come, success and the future are not here.
+
+How frozen values are pickled: as they were made. A compiled build cannot write their fields one by one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from rlsim.core.commands import Fork
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
-from rlsim.core.travel import as_made
+
+
+def as_made(value: Any) -> tuple[type, tuple[object, ...]]:
+    """For ``__reduce__`` of a frozen dataclass: its type, and the fields that it takes."""
+    return type(value), tuple(getattr(value, field.name) for field in fields(value) if field.init)
+
 
 ANYWHERE = -2
 """A destination that dispatch chooses once the call has been cut."""

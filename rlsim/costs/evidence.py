@@ -2,17 +2,48 @@
 
 Every calibrated section of a profile (the engine step, the training step, a weight path) carries one
 :class:`Evidence`. Nothing here needs an array library: listing profiles stays fast.
+
+Where a cost came from, so that every prediction can say how far to trust it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Literal, cast, get_args
 
-from rlsim.core.errors import ParameterError
+from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.fields import Fields
-from rlsim.costs.provenance import KINDS, Kind, Provenance
+
+Kind = Literal["measured", "silicon-table", "fitted", "given", "estimate"]
+"""``measured`` on the hardware at hand, ``silicon-table`` composed from measured kernels, ``fitted`` to the
+logs of a run, ``given`` by the user, ``estimate`` from data-sheet facts."""
+
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The source of a set of coefficients."""
+
+    kind: Kind
+    source: str
+    date: str = ""
+    """ISO date of the measurement or fit; empty when it does not apply."""
+    licence: str = ""
+    """Licence and attribution of the underlying data; empty when it is the user's own."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("provenance.kind", self.kind, KINDS)
+
+    @property
+    def is_estimate(self) -> bool:
+        """True when no measurement stands behind the numbers: output must say so."""
+        return self.kind == "estimate"
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (f"{self.kind}: {self.source}", self.date) if part)
 
 
 @dataclass(frozen=True, slots=True)

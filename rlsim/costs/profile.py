@@ -3,7 +3,7 @@
 A profile is one JSON object, ``schema_version`` 2: who it is of (``model``, ``device``, parallelism, engine), two knobs
 for what a framework adds (``scale``, ``offset_seconds``) and sections, each optional and with its own evidence:
 ``step`` (the law of an engine step), ``training``, ``transport`` by path, ``engine_times``. Shipped ones lie in the
-folder ``calibration/catalog``.
+folder ``rlsim/costs/data/profiles``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError
+from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
 from rlsim.costs.fields import Fields, non_negative, positive, read_json_object
-from rlsim.costs.provenance import Provenance
 from rlsim.costs.sections import StepFit, TrainingFit, TransportPath, read_engine_times
 from rlsim.costs.steplaw import StepLaw
 
@@ -159,7 +158,7 @@ def load_profile(name_or_path: str | Path, path: str = "rollout.step_time.profil
 
 def catalog_folder() -> Path:
     """Where the shipped profiles lie."""
-    return Path(str(files("calibration") / "catalog"))
+    return Path(str(files("rlsim.costs") / "data" / "profiles"))
 
 
 def _read(file: Path, path: str) -> Profile:

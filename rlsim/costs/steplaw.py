@@ -1,6 +1,6 @@
 """The time of an engine step as a law in seconds, and its quantisation to the engine's integers.
 
-The law is the one :mod:`rlsim.core.steptime` documents: dense work by tokens, head and sampling by
+The law is the one :mod:`rlsim.engine.steptime` documents: dense work by tokens, head and sampling by
 sequences, decode attention affine in the KV tokens at a fixed batch size, prefill attention by pairs beyond what it
 takes at least::
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import TICKS_PER_SECOND
+from rlsim.costs.evidence import Provenance
 from rlsim.costs.fields import Fields, non_negative, positive
-from rlsim.costs.provenance import Provenance
+from rlsim.engine.steptime import StepTime
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlsim.core.group_laws import inverse_success_group, square_root_sizes, useful_group
+from rlsim.core.group_statistics import inverse_success_group, square_root_sizes, useful_group
 from rlsim.core.streams import FloatArray
 
 __all__ = [

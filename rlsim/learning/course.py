@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlsim.core.luck import GroupDraws, Independent, IndependentNormals
 from rlsim.core.streams import FloatArray
 from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.gains import gains_named
@@ -28,6 +27,7 @@ from rlsim.learning.model import BatchEffect, LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
 from rlsim.learning.prompts import Prompts
 from rlsim.learning.signals import Readings
+from rlsim.workload.draws import GroupDraws, Independent, IndependentNormals
 
 __all__ = ["Course", "Progress", "TrainedSample"]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from rlsim.core.luck import GroupDraws
 from rlsim.core.streams import PlacedStream
+from rlsim.workload.draws import GroupDraws
 
 Ancestors = tuple[tuple[int, int, float], ...]
 """(attempt, member, share of the response up to which it is that one's), shares ascending; its own path goes on."""

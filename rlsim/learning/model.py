@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlsim.core.mismatch import Mismatch
 from rlsim.learning.staleness import METHODS, Method
+from rlsim.workload.mismatch import Mismatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from statistics import NormalDist
 import numpy as np
 
 from rlsim.core.errors import unknown
-from rlsim.core.luck import GroupDraws, GroupLaw, Independent, IndependentNormals
 from rlsim.core.streams import FloatArray
 from rlsim.learning.model import Auroc, Signals
+from rlsim.workload.draws import GroupDraws, GroupLaw, Independent, IndependentNormals
 
 NAMES = ("quality", "confidence", "entropy", "teacher-overlap", "repetition")
 PLACES = 100

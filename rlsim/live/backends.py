@@ -6,21 +6,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlsim.build import Plan
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.live.capabilities import contention_faults
+from rlsim.executor.system import World
 from rlsim.live.clock import Clock
-from rlsim.live.crew import Crew
-from rlsim.live.fake_crew import fake_crew
+from rlsim.live.components import Crew
+from rlsim.live.fake import fake_crew
 from rlsim.live.run import Backend
 from rlsim.live.site import Here, Site
+from rlsim.live.vllm.refusals import contention_faults
+from rlsim.resolve import Plan
 from rlsim.workload.workload import Workload
-from rlsim.world.world import World
 
 NAMES = {
-    "vllm": "rlsim.live.vllm_backend:Vllm",
-    "vllm-paced": "rlsim.live.vllm_backend:PacedVllm",
-    "openai": "rlsim.live.openai_backend:OpenAi",
+    "vllm": "rlsim.live.vllm.backend:Vllm",
+    "vllm-paced": "rlsim.live.vllm.backend:PacedVllm",
+    "openai": "rlsim.live.openai.backend:OpenAi",
     "fake": "rlsim.live.backends:Fake",
 }
 

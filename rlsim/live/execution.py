@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from rlsim.controller import Controller
 from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train, WakeAt
-from rlsim.core.engine import Request
 from rlsim.core.errors import DeadlockError, RlsimError
 from rlsim.core.events import (
     Aborted,
@@ -34,21 +33,19 @@ from rlsim.core.events import (
 )
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_ticks
+from rlsim.engine.requests import Request
+from rlsim.executor.system import World
+from rlsim.executor.termination import SECONDS, Budget, Horizon, Timers, cut_of, deadlock_report, final_rows
 from rlsim.live.clock import CONTROLLER, SERVICES, Clock
-from rlsim.live.crew import NO_REWARD, Crew
+from rlsim.live.components import NO_REWARD, Crew
 from rlsim.live.fleet import Fleet, settled
 from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Record, TellsMarks, TrainerLostError
-from rlsim.live.readings import OVERLAP
 from rlsim.live.running import Running
+from rlsim.live.signals import OVERLAP
 from rlsim.live.texts import Seen
 from rlsim.live.training import TrainerDriver
-from rlsim.policies.allocation.quality_head import SOLVED
-from rlsim.world.budget import SECONDS, Budget, Horizon
-from rlsim.world.deadlock import deadlock_report
-from rlsim.world.ledger import cut_of, final_rows
-from rlsim.world.timers import Timers
-from rlsim.world.world import World
+from rlsim.policies.allocation.estimators import SOLVED
 
 LAST_REPLIES_SECONDS = 1.0
 """Real time that commands have to be carried out once the run is over."""

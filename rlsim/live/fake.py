@@ -2,18 +2,24 @@
 
 What it does at an instant, and in which order, is what the simulated fleet does; so a fake live run is a simulation
 made of asyncio tasks, and whatever the two do differently is the executor's doing.
+
+Crews of which little or nothing is real: fake engines, and trainer, tools and rewards paced by the costs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlsim.core.engine import Request
 from rlsim.core.log import WindowRow
-from rlsim.core.replica import Replica
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import Request
+from rlsim.executor.system import World
+from rlsim.executor.trajectories import Calls
 from rlsim.live.clock import WAKES, Clock, Timer
+from rlsim.live.components import Crew, Pace
+from rlsim.live.paced import PacedRewards, PacedTools, PacedTrainer
 from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Record, Weights
 
 
@@ -196,3 +202,51 @@ class FakeEngine:
     def _wake(self) -> None:
         self._waking = False
         self._go_on()
+
+
+def fake_crew(world: World, clock: Clock) -> Crew:
+    """Fake engines, and all else paced by the world's costs."""
+    books: list[Calls] = []
+
+    def calls(version: Callable[[int], int]) -> Calls:
+        books.append(Calls(world, version))
+        return books[0]
+
+    return Crew(
+        [FakeEngine(replica, clock) for replica in world.replicas],
+        PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
+        calls,
+        paced_tools(world, clock, lambda sample: books[0]),
+        paced_rewards(world, clock, lambda sample: books[0]),
+        pace=pace_of(world),
+    )
+
+
+def pace_of(world: World) -> Pace:
+    """Publication and role switches by the world's costs."""
+    return Pace(world.sync_ticks, world.to_training_ticks, world.to_rollout_ticks, world.pull_time)
+
+
+def paced_tools(world: World, clock: Clock, book: Callable[[int], Calls]) -> PacedTools:
+    """Tools by the workload's laws."""
+    workload = world.workload
+
+    def place(sample: int, turn: int) -> tuple[int, int, int, int]:
+        found = book(sample).trajectories[sample]
+        return found.prompt, found.attempt, found.member, turn
+
+    return PacedTools(
+        clock,
+        lambda command: workload.tool_latency_seconds(*place(command.sample, command.turn)),
+        lambda command: range(workload.tool_output_tokens(*place(command.sample, command.turn))),
+    )
+
+
+def paced_rewards(world: World, clock: Clock, book: Callable[[int], Calls]) -> PacedRewards:
+    """Rewards by the workload's laws."""
+
+    def seconds(sample: int) -> float:
+        found = book(sample).trajectories[sample]
+        return world.workload.reward_latency_seconds(found.prompt, found.attempt, found.member)
+
+    return PacedRewards(clock, lambda command: seconds(command.sample))

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from rlsim.core.commands import CallTool, Score, Train
 from rlsim.core.streams import stream_key
 from rlsim.core.ticks import to_ticks
+from rlsim.executor.system import Phases, World
 from rlsim.live.clock import Clock, sleep_until
 from rlsim.live.protocols import Experience, Learnt, Tools, Weights
 from rlsim.live.texts import random_ids
-from rlsim.world.phases import Phases
-from rlsim.world.world import World
 
 
 class PacedTrainer:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from rlsim.core.commands import CallTool, Score, Train
-from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
 from rlsim.core.log import WindowRow
 from rlsim.core.ticks import Ticks
+from rlsim.engine.requests import Request
 
 
 class EngineLostError(RlsimError):

@@ -10,15 +10,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlsim.build import Plan
 from rlsim.core.errors import ParameterError, RlsimError
+from rlsim.executor.run import Run, budget_of, make_controller, make_world
+from rlsim.executor.system import World
 from rlsim.live.clock import Clock, run_real, run_virtual
-from rlsim.live.crew import Crew
+from rlsim.live.components import Crew
 from rlsim.live.execution import Ending, Execution, Journal
 from rlsim.live.fleet import settled
+from rlsim.resolve import Plan
 from rlsim.workload.workload import Workload
-from rlsim.world.making import Run, budget_of, make_controller, make_world
-from rlsim.world.world import World
 
 Watch = Callable[[Execution, Crew], None]
 CALLED_OFF_SECONDS = 5.0

@@ -1,13 +1,16 @@
-"""A generate call of the policy, which may take several calls of an engine: publications cut and resume it."""
+"""A generate call of the policy, which may take several calls of an engine: publications cut and resume it.
+
+Marks of calls on real engines, whose tokens come one by one or several at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
-from rlsim.core.engine import Request
 from rlsim.core.events import Segments
 from rlsim.core.ticks import Ticks
-from rlsim.live.protocols import Call, Made
+from rlsim.engine.requests import Request
+from rlsim.live.protocols import Call, Made, Marked
 
 
 class Running:
@@ -89,3 +92,21 @@ def joined(before: Segments, after: Segments) -> Segments:
     if before and after and before[-1][0] == after[0][0]:
         return (*before[:-1], (after[0][0], before[-1][1] + after[0][1]), *after[1:])
     return (*before, *after)
+
+
+class MarkTeller:
+    """Tells when the tokens of a call have come to its marks; not of one that the call has ended with."""
+
+    def __init__(self) -> None:
+        self.marked: Marked = _to_nobody
+
+    def grown(self, call: Call, made: Made, before: int, ended: bool) -> None:
+        """Tokens have come: there were ``before`` of them."""
+        most = len(made.tokens) - ended
+        for mark in call.request.marks:
+            if before < mark <= most:
+                self.marked(call.request, mark)
+
+
+def _to_nobody(request: Request, made_tokens: int) -> None:
+    """Nobody watches."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlsim.live.protocols import Now
-from rlsim.live.recipe import Recipe
 from rlsim.live.site import Needs
-from rlsim.live.torch_trainer import TorchTrainer
-from rlsim.live.vllm_engine import VllmEngine
-from rlsim.live.vllm_setup import EngineSetup
+from rlsim.live.torch.recipe import Recipe
+from rlsim.live.torch.trainer import TorchTrainer
+from rlsim.live.vllm.engine import VllmEngine
+from rlsim.live.vllm.setup import EngineSetup
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,13 @@
-"""The tokens of a live run: prompts, what engines made of them, and what tools answered."""
+"""The tokens of a live run: prompts, what engines made of them, and what tools answered.
+
+What new weights accept of a response that old ones made, token by token (SPEC-RL, arXiv 2509.23232).
+
+Token ids as characters, where no tokenizer is read: what a tool gets to see of a turn, and how it answers.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,9 +16,12 @@ import numpy as np
 from rlsim.core.commands import Submit
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
+from rlsim.core.hashing import uniform
 from rlsim.core.streams import stream_key
+from rlsim.live.pool import Served
 from rlsim.live.protocols import Experience, Made
 from rlsim.live.running import joined
+from rlsim.live.sandbox import CalculatorTool
 from rlsim.workload.workload import Workload
 
 RESERVED_IDS = 8
@@ -200,3 +209,50 @@ def random_ids(seed: int, count: int, vocabulary: int) -> list[int]:
     drawn = np.random.Generator(np.random.Philox(seed)).integers(min(RESERVED_IDS, vocabulary - 1), vocabulary, count)
     found: list[int] = drawn.tolist()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A token stands with probability ``min(1, lenience * new / old)`` of its probabilities."""
+
+    seed: int = 0
+    lenience: float = 1.0
+    """At least 1, which accepts what speculative sampling would (arXiv 2211.17192)."""
+
+    def tokens(self, sample: int, new: Sequence[float], old: Sequence[float]) -> int:
+        """How many stand before the first that does not, from log-probabilities under both weights."""
+        if len(new) != len(old):
+            raise RlsimError(f"the draft of sample {sample} has {len(old)} tokens, the engine scored {len(new)}")
+        for at, (now, then) in enumerate(zip(new, old, strict=True)):
+            gain = math.log(self.lenience) + now - then
+            if gain < 0 and uniform(self.seed, "draft", sample, at) >= math.exp(gain):
+                return at
+        return len(new)
+
+
+ALPHABET = "0123456789+-*/%() abcdefghijklmnopqrstuvwxyz:.?"
+
+
+class Spelling:
+    """Every id stands for a character, by its remainder; a character for the lowest id that stands for it."""
+
+    def __init__(self, vocabulary: int) -> None:
+        """``vocabulary`` is the number of token ids; a small one has only the first characters."""
+        self._letters = ALPHABET[: max(1, vocabulary - RESERVED_IDS)]
+        self._first = min(RESERVED_IDS, vocabulary - 1)
+
+    def read(self, ids: Sequence[int]) -> str:
+        """The characters of token ids."""
+        return "".join(self._letters[(number - self._first) % len(self._letters)] for number in ids)
+
+    def write(self, text: str) -> Sequence[int]:
+        """The token ids of characters; those that there are not are left out."""
+        return [self._first + self._letters.index(letter) for letter in text.lower() if letter in self._letters]
+
+    def fault(self, served: Served[Sequence[int]]) -> Sequence[int]:
+        """What a trajectory is told of a tool that has not answered."""
+        return self.write(f"error: {served.outcome}")
+
+    def calculator(self) -> CalculatorTool:
+        """A calculator for trajectories of such ids."""
+        return CalculatorTool(self.read, self.write)

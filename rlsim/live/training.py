@@ -5,12 +5,12 @@ from __future__ import annotations
 from rlsim.core.commands import SetRole, Sync, Train
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.executor.system import World
+from rlsim.executor.trajectories import Calls
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.crew import Crew
+from rlsim.live.components import Crew
 from rlsim.live.fleet import Fleet
 from rlsim.live.protocols import Learnt, Weights
-from rlsim.world.calls import Calls
-from rlsim.world.world import World
 
 TRAINER = -1
 

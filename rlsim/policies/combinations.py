@@ -7,46 +7,39 @@ from collections.abc import Callable
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import Shape
 from rlsim.policies import protocols
-from rlsim.policies.admission.barrier import Barrier
-from rlsim.policies.admission.batches_ahead import BatchesAhead
-from rlsim.policies.admission.cumulative_capacity import CumulativeCapacity
-from rlsim.policies.admission.environments import Running
-from rlsim.policies.admission.fixed_pool import FixedPool
-from rlsim.policies.admission.free_running import LaggedSeats, Seats
-from rlsim.policies.admission.lead_gate import LeadGate
-from rlsim.policies.admission.one_for_one import OneForOne
-from rlsim.policies.admission.open_arrivals import Arrivals
-from rlsim.policies.admission.over_sample import OverSample
-from rlsim.policies.admission.per_version_budget import Budget
-from rlsim.policies.admission.producers import EngineQueue, Producers
-from rlsim.policies.admission.queue_slots import QueueSlots
-from rlsim.policies.admission.ratio import Ratio
-from rlsim.policies.admission.refill_empty import EmptyReplicas
-from rlsim.policies.admission.rounds import Rounds
-from rlsim.policies.admission.sample_slots import Slots
-from rlsim.policies.admission.tail_batching import TailBatching
-from rlsim.policies.admission.target_reservation import TargetReservation
-from rlsim.policies.allocation.dapo_rounds import RoundwiseSampling
-from rlsim.policies.allocation.short_rounds import ShortRounds
-from rlsim.policies.allocation.uniform import Uniform
-from rlsim.policies.batching.exact_target import ExactTarget
-from rlsim.policies.batching.local_batches import Local
-from rlsim.policies.batching.micro_batch_stream import Stream
-from rlsim.policies.batching.oldest_step_first import Steps
-from rlsim.policies.dispatch.by_class import OwnPools
-from rlsim.policies.dispatch.by_pool import Lengths
-from rlsim.policies.dispatch.prefill_decode import Legs
+from rlsim.policies.admission.bounded_staleness import (
+    BatchesAhead,
+    Budget,
+    CumulativeCapacity,
+    LeadGate,
+    Ratio,
+    Running,
+    TargetReservation,
+)
+from rlsim.policies.admission.fixed_concurrency import (
+    EmptyReplicas,
+    EngineQueue,
+    FixedPool,
+    LaggedSeats,
+    OneForOne,
+    Producers,
+    QueueSlots,
+    Seats,
+    Slots,
+)
+from rlsim.policies.admission.open_loop import Arrivals
+from rlsim.policies.admission.synchronous import Barrier, OverSample, Rounds, TailBatching
+from rlsim.policies.allocation.filtering import RoundwiseSampling
+from rlsim.policies.allocation.group_size import ShortRounds, Uniform
+from rlsim.policies.batching import ExactTarget, Local, Steps, Stream
+from rlsim.policies.dispatch.pools import Legs, Lengths, OwnPools
 from rlsim.policies.hooks import Branches, Extends, Regrows, Rejects, Replays, Resizes, Reuses, Watches
-from rlsim.policies.leftovers.fates import DropOld
-from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
-from rlsim.policies.leftovers.off_policy import OffPolicySteps
-from rlsim.policies.migration.stay import Stay
-from rlsim.policies.ordering.prefill_leg import Legged
-from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Lends, Tests
+from rlsim.policies.leftovers import DropOld, MaxOffPolicy, OffPolicySteps
+from rlsim.policies.migration import Stay
+from rlsim.policies.ordering.chunked import Legged
+from rlsim.policies.protocols import Lends, Policy, Tests
 from rlsim.policies.registry import CHOICES
-from rlsim.policies.update.deferred import Deferral
-from rlsim.policies.update.modes import Publish
+from rlsim.policies.update import Deferral, Publish
 
 _ALWAYS_FULL = Seats | Slots | FixedPool | LeadGate | OneForOne | EngineQueue | Producers
 """Admission that replaces what ends, whatever the version."""

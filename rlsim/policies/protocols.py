@@ -3,18 +3,24 @@
 A part is a frozen dataclass whose fields are its parameters. ``start(shape)`` refuses sizes it cannot work with and
 gives what decides during the run: the part itself, or an object that holds its state. Parts see a read-only
 ``View``; they never read a clock, draw, sleep or do I/O.
+
+A policy: one started part for each choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from rlsim.core.commands import UpdateMode
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Sample, View
+from rlsim.policies.allocation.group_size import Uniform
 from rlsim.policies.hooks import Size
+from rlsim.policies.migration import Stay
+from rlsim.policies.ordering.priorities import Fcfs
+from rlsim.policies.turns import Alone
 
 Unit = Literal["group", "sample"]
 
@@ -282,3 +288,23 @@ class Placement(Protocol):
     def shared(self) -> bool:
         """Whether rollout and training take turns on the same GPUs."""
         ...
+
+
+DEFAULTS: dict[str, str] = {"ordering": "fcfs", "migration": "stay", "allocation": "uniform", "turns": "alone"}
+"""Choices that a preset need not name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a controller asks."""
+
+    admission: Admission
+    batching: Batching
+    update: Update
+    leftovers: Leftovers
+    dispatch: Dispatch
+    placement: Placement
+    ordering: Ordering = field(default_factory=Fcfs)
+    migration: Migration = field(default_factory=Stay)
+    allocation: Allocation = field(default_factory=Uniform)
+    turns: Turns = field(default_factory=Alone)

@@ -11,100 +11,71 @@ from typing import Any, Protocol, cast, get_type_hints
 
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import Shape
-from rlsim.policies.admission.barrier import Barrier
-from rlsim.policies.admission.batches_ahead import BatchesAhead
-from rlsim.policies.admission.cumulative_capacity import CumulativeCapacity
-from rlsim.policies.admission.environments import Environments
-from rlsim.policies.admission.fixed_pool import FixedPool
-from rlsim.policies.admission.free_running import FreeRunning
-from rlsim.policies.admission.lead_gate import LeadGate
-from rlsim.policies.admission.one_for_one import OneForOne
-from rlsim.policies.admission.one_step_off import OneStepOff
-from rlsim.policies.admission.open_arrivals import OpenArrivals
-from rlsim.policies.admission.over_sample import OverSample
-from rlsim.policies.admission.per_version_budget import PerVersionBudget
-from rlsim.policies.admission.producers import BoundedBuffer, EngineQueue
-from rlsim.policies.admission.queue_slots import QueueSlots
-from rlsim.policies.admission.ratio import Ratio
-from rlsim.policies.admission.refill_empty import RefillEmpty
-from rlsim.policies.admission.rounds import Rounds
-from rlsim.policies.admission.sample_slots import SampleSlots
-from rlsim.policies.admission.tail_batching import TailBatching
-from rlsim.policies.admission.target_reservation import TargetReservation
-from rlsim.policies.allocation.adwin import ProbedWindow
-from rlsim.policies.allocation.aero import Aero
-from rlsim.policies.allocation.arrol import OnlinePruning
-from rlsim.policies.allocation.d3s import D3S
-from rlsim.policies.allocation.dapo import DynamicSampling
-from rlsim.policies.allocation.dapo_rounds import RoundwiseSampling
-from rlsim.policies.allocation.dars import Dars
-from rlsim.policies.allocation.depo import Depo
-from rlsim.policies.allocation.difficulty_targeted import DifficultyTargeted
-from rlsim.policies.allocation.duet import DualBudget
-from rlsim.policies.allocation.echo import Echo
-from rlsim.policies.allocation.espo import RegretStopping
-from rlsim.policies.allocation.esr import EarlyStoppingRollout
+from rlsim.policies.admission.bounded_staleness import (
+    BatchesAhead,
+    CumulativeCapacity,
+    Environments,
+    LeadGate,
+    OneStepOff,
+    PerVersionBudget,
+    Ratio,
+    TargetReservation,
+)
+from rlsim.policies.admission.fixed_concurrency import (
+    BoundedBuffer,
+    EngineQueue,
+    FixedPool,
+    FreeRunning,
+    OneForOne,
+    QueueSlots,
+    RefillEmpty,
+    SampleSlots,
+)
+from rlsim.policies.admission.open_loop import OpenArrivals
+from rlsim.policies.admission.synchronous import Barrier, OverSample, Rounds, TailBatching
+from rlsim.policies.allocation.branching import Echo, Spark, Trace
+from rlsim.policies.allocation.distillation import (
+    EarlyStoppingRollout,
+    EffectiveLength,
+    ProbedWindow,
+    ProbeGuided,
+    PruneAtDrift,
+)
+from rlsim.policies.allocation.early_stopping import DualBudget, OnlinePruning, OutcomeStopping, RegretStopping
+from rlsim.policies.allocation.filtering import D3S, Depo, DynamicSampling, Greso, McGrpo, RoundwiseSampling
 from rlsim.policies.allocation.gdro import GdroPrompt, GdroRollout
-from rlsim.policies.allocation.greso import Greso
-from rlsim.policies.allocation.group_schedule import GroupSchedule
-from rlsim.policies.allocation.hive import Hive
-from rlsim.policies.allocation.masa import MetaPredictions
-from rlsim.policies.allocation.mc_grpo import McGrpo
-from rlsim.policies.allocation.pg_opd import ProbeGuided
-from rlsim.policies.allocation.pilot_commit import PilotCommit
-from rlsim.policies.allocation.precog import OutcomeStopping
-from rlsim.policies.allocation.prior_tested import PriorTested
-from rlsim.policies.allocation.prune_opd import PruneAtDrift
-from rlsim.policies.allocation.replay import Popo, Replay
-from rlsim.policies.allocation.sgpo import Sgpo
-from rlsim.policies.allocation.short_rounds import ShortRounds
-from rlsim.policies.allocation.shortopd import EffectiveLength
-from rlsim.policies.allocation.single import Single
-from rlsim.policies.allocation.spark import Spark
-from rlsim.policies.allocation.spec_rl import SpecRl
-from rlsim.policies.allocation.trace import Trace
-from rlsim.policies.allocation.uniform import Uniform
-from rlsim.policies.allocation.vade import Vade
-from rlsim.policies.allocation.vigor import Vigor
-from rlsim.policies.allocation.xrpo import Xrpo
-from rlsim.policies.batching.complete_groups import CompleteGroups
-from rlsim.policies.batching.exact_target import ExactTarget
-from rlsim.policies.batching.local_batches import LocalBatches
-from rlsim.policies.batching.micro_batch_stream import MicroBatchStream
-from rlsim.policies.batching.oldest_step_first import OldestStepFirst
-from rlsim.policies.dispatch.by_class import ByClass
-from rlsim.policies.dispatch.by_pool import ByContext, ByWeight
-from rlsim.policies.dispatch.consistent_hash import ConsistentHash
-from rlsim.policies.dispatch.fill_empty import FillEmpty
-from rlsim.policies.dispatch.least_tokens import LeastTokens
-from rlsim.policies.dispatch.power_of_two import PowerOfTwo
-from rlsim.policies.dispatch.prefill_decode import PrefillDecode
-from rlsim.policies.dispatch.prefix_aware import PrefixAware
-from rlsim.policies.dispatch.routers import GroupAffinity, LeastInFlight, RoundRobin, Sticky
-from rlsim.policies.dispatch.tail_split import TailSplit
-from rlsim.policies.leftovers.fates import DropOld, EndRound, KeepAll
-from rlsim.policies.leftovers.max_off_policy import MaxOffPolicy
-from rlsim.policies.leftovers.off_policy import OffPolicySteps
-from rlsim.policies.leftovers.put_off import PutOff
-from rlsim.policies.leftovers.ratio_age import RatioAge
-from rlsim.policies.migration.balance import Balance
-from rlsim.policies.migration.repack import Repack
-from rlsim.policies.migration.stay import Stay
-from rlsim.policies.ordering.ageing import Ageing
-from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
-from rlsim.policies.ordering.class_priority import ClassPriority
-from rlsim.policies.ordering.divided import Divided
-from rlsim.policies.ordering.fcfs import Fcfs
-from rlsim.policies.ordering.feedback_queue import FeedbackQueue
-from rlsim.policies.ordering.prefill_leg import PrefillLeg
-from rlsim.policies.ordering.weighted_fair import WeightedFair
-from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching, LendWhileIdle
-from rlsim.policies.placement.static import Colocated, Disaggregated
-from rlsim.policies.turns.pace import Alone, LockStep
-from rlsim.policies.update.deferred import Deferred
-from rlsim.policies.update.ess_triggered import EssTriggered
-from rlsim.policies.update.modes import Publish
-from rlsim.policies.update.tested import Tested
+from rlsim.policies.allocation.group_size import Dars, GroupSchedule, PriorTested, Sgpo, ShortRounds, Single, Uniform
+from rlsim.policies.allocation.prompt_selection import DifficultyTargeted, Hive, MetaPredictions, Vade
+from rlsim.policies.allocation.reuse import Popo, Replay, SpecRl
+from rlsim.policies.allocation.waves import Aero, PilotCommit, Vigor, Xrpo
+from rlsim.policies.batching import CompleteGroups, ExactTarget, LocalBatches, MicroBatchStream, OldestStepFirst
+from rlsim.policies.dispatch.pools import ByClass, ByContext, ByWeight, PrefillDecode, TailSplit
+from rlsim.policies.dispatch.routers import (
+    ConsistentHash,
+    FillEmpty,
+    GroupAffinity,
+    LeastInFlight,
+    LeastTokens,
+    PowerOfTwo,
+    PrefixAware,
+    RoundRobin,
+    Sticky,
+)
+from rlsim.policies.leftovers import DropOld, EndRound, KeepAll, MaxOffPolicy, OffPolicySteps, PutOff, RatioAge
+from rlsim.policies.migration import Balance, Repack, Stay
+from rlsim.policies.ordering.chunked import Divided, PrefillLeg
+from rlsim.policies.ordering.priorities import (
+    Ageing,
+    ClassPriority,
+    Fcfs,
+    FeedbackQueue,
+    LongestFirst,
+    ShortestFirst,
+    WeightedFair,
+)
+from rlsim.policies.placement import Colocated, Disaggregated, DynamicSchedule, HybridSwitching, LendWhileIdle
+from rlsim.policies.turns import Alone, LockStep
+from rlsim.policies.update import Deferred, EssTriggered, Publish, Tested
 
 
 class Part(Protocol):

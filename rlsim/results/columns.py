@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.build import Plan
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
+from rlsim.resolve import Plan
 from rlsim.results.history import History
 
 Columns = dict[str, NDArray[Any]]

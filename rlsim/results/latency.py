@@ -16,11 +16,11 @@ from rlsim.core.commands import Submit
 from rlsim.core.events import Aborted, Cut, Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_seconds
+from rlsim.executor.run import Run
 from rlsim.results.columns import Columns, integers, seconds
 from rlsim.results.metrics import measured
 from rlsim.results.utilisation import Measured
 from rlsim.scenario.schema import Slo
-from rlsim.world.making import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.build import PoolPlan
-from rlsim.build.money import gpus_used, price
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
+from rlsim.executor.run import Run
+from rlsim.resolve import PoolPlan
+from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.columns import PHASES, Columns
-from rlsim.results.pools import PoolMetrics, pool_metrics
 from rlsim.results.tables import Digest, digest
 from rlsim.results.timeline import union_of
-from rlsim.results.utilisation import Measured, Utilisation, utilisation, verl_utilisation
-from rlsim.world.making import Run
+from rlsim.results.utilisation import Measured, PoolMetrics, Utilisation, pool_metrics, utilisation, verl_utilisation
 
 FATES = (
     "trained",

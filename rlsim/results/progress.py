@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.build.money import gpus_used, price
 from rlsim.core.events import made_tokens
 from rlsim.core.log import Decision, ProgressRow
 from rlsim.core.ticks import Ticks
-from rlsim.results.allotted import allotted_columns
+from rlsim.resolve.scenario import gpus_used, price
+from rlsim.results.allocation import allotted_columns
 from rlsim.results.columns import Columns, seconds
 from rlsim.results.tables import Digest
 

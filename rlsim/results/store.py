@@ -1,4 +1,7 @@
-"""Results on disk: Parquet tables, the resolved scenario, metrics and decisions; equal runs give equal bytes."""
+"""Results on disk: Parquet tables, the resolved scenario, metrics and decisions; equal runs give equal bytes.
+
+Files that are either there in full or not at all.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,26 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.log import Decision
-from rlsim.results.atomic import replacing
+from rlsim.executor.run import Run
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import Metrics, metrics_of
 from rlsim.results.progress import progress_tables
-from rlsim.results.record import RecordError, from_json, to_json
+from rlsim.results.replay.decisions import RecordError, from_json, to_json
 from rlsim.results.tables import Digest, digest, table_columns
-from rlsim.scenario.resolved import resolved_yaml
-from rlsim.world.making import Run
+from rlsim.scenario.document import resolved_yaml
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name beside ``path``: write to it; it becomes ``path`` on success and is removed on failure."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
 
 METRICS, SCENARIO, DECISIONS = "metrics.json", "scenario.yaml", "decisions.jsonl"
 MAX_DECISION_BYTES = 2 * 1024**3

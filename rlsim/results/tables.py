@@ -9,6 +9,7 @@ import numpy as np
 
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
+from rlsim.executor.run import Run
 from rlsim.results.activity import Activity, activity
 from rlsim.results.columns import (
     Columns,
@@ -20,7 +21,6 @@ from rlsim.results.columns import (
     update_columns,
 )
 from rlsim.results.history import History, read_history
-from rlsim.world.making import Run
 
 if TYPE_CHECKING:
     import pandas as pd

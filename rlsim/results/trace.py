@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.results.atomic import replacing
 from rlsim.results.curves import (
     ENGINE,
     TRAINER,
@@ -29,6 +28,7 @@ from rlsim.results.curves import (
     samples_decoding,
     samples_in_flight,
 )
+from rlsim.results.store import replacing
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -1,4 +1,7 @@
-"""Shares of GPU time by what was done with it, and verl's three utilisations."""
+"""Shares of GPU time by what was done with it, and verl's three utilisations.
+
+What each pool of replicas did with its GPUs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.build import Plan, PoolPlan
-from rlsim.build.money import lent_gpus
 from rlsim.core.commands import CallTool, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Synced, ToolReturned
 from rlsim.core.log import RunLog
-from rlsim.core.ticks import TICKS_PER_SECOND, Ticks
+from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_seconds
+from rlsim.resolve import Plan, PoolPlan
+from rlsim.resolve.scenario import lent_gpus
 from rlsim.results.activity import IDLE, TRAINER, Activity
 from rlsim.results.columns import PHASES
 from rlsim.results.tables import Digest
@@ -172,3 +175,50 @@ def verl_rollouter_idle_ratio(log: RunLog) -> list[float]:
         if not active and idle <= begun:
             idle = now
     return ratios
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMetrics:
+    """One pool over the measured window."""
+
+    gpus: float
+    """As they count for the pool: by SM shares where engines share GPUs."""
+    price_usd_per_gpu_hour: float
+    usd_per_step: float
+    prefill_tokens_per_second_per_gpu: float
+    """Prompt tokens computed in engine steps that ended in the window."""
+    decode_tokens_per_second_per_gpu: float
+    """Tokens of decodes in these steps; the first token of a call is made by its prefill."""
+    utilisation: Shares
+    """Of the pool's time, by use."""
+
+
+def pool_metrics(read: Digest, window: Measured) -> dict[str, PoolMetrics]:
+    """By name; empty without ``rollout.pools``."""
+    pools = read.run.plan.pools if read.run.plan.scenario.rollout.pools else ()
+    return {pool.place.name: _of(read, pool, window) for pool in pools}
+
+
+def _of(read: Digest, pool: PoolPlan, window: Measured) -> PoolMetrics:
+    seconds = to_seconds(window.end - window.start)
+    gpus = pool.rollout.gpus * share_of_gpus(read.run.plan, pool)
+    prefill, decode = _tokens(read, pool, window)
+    ticks = pool_ticks(read, pool, window)
+    whole = sum(ticks.values())
+    return PoolMetrics(
+        gpus,
+        pool.price_usd_per_gpu_hour,
+        gpus * seconds / 3600 / window.steps * pool.price_usd_per_gpu_hour,
+        prefill / (gpus * seconds),
+        decode / (gpus * seconds),
+        {name: part / whole for name, part in ticks.items()},
+    )
+
+
+def _tokens(read: Digest, pool: PoolPlan, window: Measured) -> tuple[int, int]:
+    """Prompt tokens and tokens of decodes in steps that ended in the window."""
+    rows, replicas = read.activity, pool.place.replicas
+    here = (rows.who >= replicas.start) & (rows.who < replicas.stop)
+    ended = here & (rows.end > window.start) & (rows.end <= window.end)
+    steps, decodes, prefill, _ = rows.counts[ended].T
+    return int(prefill.sum()), int((steps * decodes).sum())

@@ -13,14 +13,13 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.budget import Budget
 from rlsim.scenario.case import Case
 from rlsim.scenario.discipline import Discipline
 from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
 from rlsim.scenario.pools import Pool, pool_errors
 from rlsim.scenario.published import Entry, Published
-from rlsim.scenario.search import Search
+from rlsim.scenario.search import Budget, Search
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
 from rlsim.scenario.sync import Sync
 from rlsim.scenario.trainer import Trainer

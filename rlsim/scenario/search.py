@@ -1,4 +1,7 @@
-"""The section ``search``: what a plan may choose from, what it is to minimise and what it must keep to."""
+"""The section ``search``: what a plan may choose from, what it is to minimise and what it must keep to.
+
+The section ``run.budget``: what a run may use up.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +69,18 @@ class Search(Section):
             for key in getattr(self, name):
                 if key in self.axes:
                     yield ParameterError(f"{name}.{key}", key, "an input that is no axis: what is chosen is known")
+
+
+class Budget(Section):
+    """What a run may use up: it ends with the training step in which the first of these is reached."""
+
+    rollouts: Count | None = Field(default=None, description="Samples that were begun")
+    response_tokens: Count | None = Field(default=None, description="Response tokens of calls that have ended")
+    trained_tokens: Count | None = Field(default=None, description="Response tokens of samples trained on, each once")
+    gpu_seconds: Positive | None = Field(default=None, description="Time of all GPUs in use, idle or not")
+    usd: Positive | None = Field(default=None, description="Price of that time")
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A budget without a limit."""
+        if all(getattr(self, name) is None for name in type(self).model_fields):
+            yield ParameterError("rollouts", None, f"at least one of {', '.join(type(self).model_fields)}")

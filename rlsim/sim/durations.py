@@ -8,8 +8,7 @@ from typing import Protocol
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.world.phases import Phases
-from rlsim.world.world import World
+from rlsim.executor.system import Phases, World
 
 Place = tuple[int, int, int]
 """(prompt, attempt, member)."""

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from rlsim.core.engine import Request
 from rlsim.core.events import Cut
 from rlsim.core.log import RunLog, SpanRow
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import Request
+from rlsim.engine.steptime import StepTime
+from rlsim.executor.termination import cut_of
 from rlsim.sim.clock import WAKES, Clock, Timer
-from rlsim.world.ledger import cut_of
 
 Then = Callable[[], None]
 

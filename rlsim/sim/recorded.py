@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlsim.build import Plan
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks
+from rlsim.executor.run import Run, budget_of, make_controller, make_world
+from rlsim.resolve import Plan
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.durations import Durations, Modelled, Place
 from rlsim.sim.simulation import Simulation
-from rlsim.world.making import Run, budget_of, make_controller, make_world
 
 Key = tuple[int, int, int]
 """A trajectory in any run of the workload: (draw, times recycled, member)."""

@@ -3,6 +3,8 @@
 Everything that happens reaches the controller through one inbox, taken up once an instant after all step boundaries
 and services of that instant; ``now`` is stamped there. Every command owes one reply; the run ends after the training
 iteration asked for, or with a report when nothing is left to happen.
+
+From a plan to a simulated run.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from simpy.core import EmptySchedule
 
 from rlsim.controller import Controller
 from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train, WakeAt
-from rlsim.core.engine import Request
-from rlsim.core.errors import DeadlockError
+from rlsim.core.errors import DeadlockError, ParameterError
 from rlsim.core.events import (
     Aborted,
     Cut,
@@ -34,17 +35,18 @@ from rlsim.core.events import (
 )
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_ticks
+from rlsim.engine.requests import Request
+from rlsim.executor.run import Run, budget_of, make_controller, make_world
+from rlsim.executor.system import World
+from rlsim.executor.termination import SECONDS, Budget, Horizon, Timers, cut_of, deadlock_report, final_rows
+from rlsim.executor.trajectories import Calls
+from rlsim.policies.hooks import NeedsRewards
+from rlsim.resolve import Plan
 from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
+from rlsim.sim.collector import collector_paused
 from rlsim.sim.durations import Durations, Modelled
 from rlsim.sim.fleet import Fleet
-from rlsim.sim.pool import WorkerPool
-from rlsim.sim.trainer import Trainer
-from rlsim.world.budget import SECONDS, Budget, Horizon
-from rlsim.world.calls import Calls
-from rlsim.world.deadlock import deadlock_report
-from rlsim.world.ledger import cut_of, final_rows
-from rlsim.world.timers import Timers
-from rlsim.world.world import World
+from rlsim.sim.trainer import Trainer, WorkerPool
 
 
 class Simulation:
@@ -285,3 +287,19 @@ class Simulation:
     def _deadlock(self) -> str:
         waiting = sum(len(replica.requests()) for replica in self._world.replicas)
         return deadlock_report(self._clock.now, self._controller, self.log, self._horizon.steps, waiting)
+
+
+def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
+    """Run one replication of a plan; ``DeadlockError`` when it cannot progress.
+
+    ``ParameterError`` for a policy that decides by rewards, where only a live task would give them.
+    """
+    if plan.learning is None and isinstance(plan.policy(plan.shape).allocation, NeedsRewards):
+        raise ParameterError("learning", None, "a learning section: simulated samples earn nothing without one")
+    workload = plan.workload_of(replication)
+    world = make_world(plan, workload)
+    controller = make_controller(plan, workload)
+    run = plan.scenario.run
+    with collector_paused():
+        log = Simulation(controller, world).run(steps or run.steps, run.max_simulated_seconds, budget_of(plan))
+    return Run(plan, replication, log)

@@ -1,4 +1,9 @@
-"""The trainer on the clock: phases of a step, publication of weights, and the switch of shared GPUs."""
+"""The trainer on the clock: phases of a step, publication of weights, and the switch of shared GPUs.
+
+A pool of workers that serve one job each, first come first served: tools, sandboxes, reward models.
+
+With exponential arrivals it is the M/G/c queue.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from rlsim.core.commands import SetRole, Sync, Train
-from rlsim.core.log import RunLog, SpanRow
+from rlsim.core.log import RunLog, ServiceRow, SpanRow
 from rlsim.core.ticks import Ticks
+from rlsim.executor.system import World
 from rlsim.sim.clock import Clock
 from rlsim.sim.durations import Durations
 from rlsim.sim.fleet import Fleet
-from rlsim.world.world import World
 
 TRAINER = -1
 Then = Callable[[], None]
@@ -136,3 +141,38 @@ class Trainer:
         """The run is over."""
         if self._lent_since >= 0:
             self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, self._clock.now, -1))
+
+
+Job = tuple[int, Ticks, Ticks, Callable[[], None]]
+
+
+class WorkerPool:
+    """``workers`` servers and one queue; None for as many servers as there are jobs."""
+
+    def __init__(self, clock: Clock, log: RunLog, what: str, workers: int | None) -> None:
+        self._clock, self._log, self._what = clock, log, what
+        self._free = workers
+        self._queue: deque[Job] = deque()
+
+    def serve(self, sample: int, service: Ticks, done: Callable[[], None]) -> None:
+        """Enqueue a job that takes ``service`` once a worker has it."""
+        job = (sample, self._clock.now, service, done)
+        if self._free == 0:
+            self._queue.append(job)
+            return
+        if self._free is not None:
+            self._free -= 1
+        self._start(job)
+
+    def _start(self, job: Job) -> None:
+        sample, asked, service, done = job
+        start = self._clock.now
+        self._log.services.append(ServiceRow(sample, self._what, asked, start, start + service))
+        self._clock.after(service, lambda: self._end(done))
+
+    def _end(self, done: Callable[[], None]) -> None:
+        if self._queue:
+            self._start(self._queue.popleft())
+        elif self._free is not None:
+            self._free += 1
+        done()

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from rlsim.core.checks import above, within
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import FloatArray
-from rlsim.workload.ranges import above, within
-from rlsim.workload.samples import read_samples
+from rlsim.workload.empirical import read_samples
 
 LONGEST_SECONDS = 1e9
 
@@ -186,7 +186,7 @@ class EmpiricalLatency(LatencyLaw):
 
     @classmethod
     def from_file(cls, file: Path, *, column: str | None = None, path: str = "file") -> EmpiricalLatency:
-        """From a file that `rlsim.workload.samples.read_samples` reads."""
+        """From a file that `rlsim.workload.empirical.read_samples` reads."""
         return cls(tuple(read_samples(file, path, column, largest=LONGEST_SECONDS)))
 
     def quantile(self, u: FloatArray) -> FloatArray:

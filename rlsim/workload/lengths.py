@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rlsim.core.checks import above, whole, within
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import FloatArray
-from rlsim.workload.ranges import above, whole, within
 
 TokenArray = npt.NDArray[np.int64]
 

@@ -14,17 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from rlsim.core.checks import above, whole, within
 from rlsim.core.errors import ParameterError
-from rlsim.core.luck import GroupDraws, Independent
-from rlsim.core.mismatch import Mismatch
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
-from rlsim.core.travel import as_made
-from rlsim.workload.classes import ClassLaws, ClassOf
-from rlsim.workload.copula import Copula
+from rlsim.core.view import as_made
+from rlsim.workload.draws import ClassLaws, ClassOf, Copula, GroupDraws, Independent
+from rlsim.workload.fitting import group_max_ratio
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.lengths import LengthLaw, described
-from rlsim.workload.ranges import above, whole, within
-from rlsim.workload.tails import group_max_ratio
+from rlsim.workload.mismatch import Mismatch
 
 ATTEMPTS_PER_EPOCH = 1000
 """Epoch e visits a prompt as attempt ``e * 1000``; each recycling of the prompt adds one."""

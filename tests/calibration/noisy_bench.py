@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from calibration.design import Limits
-from calibration.steps import Point, TimedStep
+from calibration.measure.design import Limits
+from calibration.measure.points import Point, TimedStep
 from rlsim.costs.steplaw import StepLaw
 
 LIMITS = Limits(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=2304, block_size=128, kv_blocks=1400)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.runlogs.matching import with_settings
-from rlsim.build import plan
+from calibration.logs.matching import with_settings
+from rlsim.executor.run import Run
+from rlsim.resolve import plan
 from rlsim.results.tables import tables
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import simulate
-from rlsim.world.making import Run
+from rlsim.sim.simulation import simulate
 
 Row = dict[str, float]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from calibration.samplestore import beside
-from calibration.vllm_models import BUILT_IN, model_folder, weight_bytes
-from calibration.vllm_scheduler import vllm_available
-from rlsim.cli import app
+from calibration.measure.journal import beside
+from calibration.vllm.models import BUILT_IN, model_folder, weight_bytes
+from calibration.vllm.scheduler_driver import vllm_available
+from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.costs.profile import Profile, load_profile
 
@@ -24,7 +24,7 @@ without_vllm = pytest.mark.skipif(vllm_available() is not None, reason="vLLM is 
 
 def command(out: Path) -> list[str]:
     """As a user gives it, in a process of its own: threads are set before torch is imported."""
-    program = [sys.executable, "-c", "from rlsim.cli import main; main()", "calibrate", "vllm"]
+    program = [sys.executable, "-c", "from rlsim.cli.main import main; main()", "calibrate", "vllm"]
     return [*program, "--device", "cpu", "--out", str(out), "--budget", f"{BUDGET_SECONDS}s"]
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from noisy_bench import BENT, KINKED, LIMITS, TRUTH, NoisyBench
 
-from calibration.campaign import FEWEST_ROUNDS, Campaign
-from calibration.design import make_design
-from calibration.robustfit import fit_visits
-from calibration.samplestore import SampleStore
-from calibration.stepfit import StepSample, hold_out_by_kind, predicted_seconds
-from calibration.visits import Visit, best_by_point, best_reference, noise_floor
+from calibration.fitting.step_model import StepSample, hold_out_by_kind, predicted_seconds
+from calibration.fitting.step_model_robust import fit_visits
+from calibration.measure.campaign import FEWEST_ROUNDS, Campaign
+from calibration.measure.design import make_design
+from calibration.measure.journal import SampleStore
+from calibration.measure.measurements import Visit, best_by_point, best_reference, noise_floor
 from rlsim.core.errors import RlsimError
 from rlsim.costs.steplaw import StepLaw
 

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from noisy_bench import LIMITS, TRUTH
 
-from calibration.design import GROWTH_TOKENS, Design, Limits, choose, make_design
-from calibration.robustfit import families, information
-from calibration.steps import Point
+from calibration.fitting.step_model_robust import families, information
+from calibration.measure.design import GROWTH_TOKENS, Design, Limits, choose, make_design
+from calibration.measure.points import Point
 from rlsim.core.errors import ParameterError
 
 

@@ -13,18 +13,18 @@ import pytest
 import simulated_logs as logs
 from typer.testing import CliRunner
 
-from calibration.replay import engine_limits, replay
-from calibration.runlogs.calibrate import calibrate
-from calibration.runlogs.formats import format_of
-from calibration.runlogs.requests import reproduce_requests
-from calibration.runlogs.vllm_lines import fit_stat_lines, read_stat_lines
-from calibration.timelines import EngineSettings, RecordedRun, Timeline
-from rlsim.build import plan
-from rlsim.cli import app
+from calibration.logs.calibrate import calibrate
+from calibration.logs.formats import format_of
+from calibration.logs.requests import reproduce_requests
+from calibration.logs.vllm_lines import fit_stat_lines, read_stat_lines
+from calibration.serving.replay import engine_limits, replay
+from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
+from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
 from rlsim.costs.steplaw import StepLaw
-from rlsim.scenario.source import load
+from rlsim.resolve import plan
+from rlsim.scenario.document import load
 
 KEY = "rollout.step_time"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from calibration.samplestore import beside
-from calibration.vllm_scheduler import vllm_available
-from rlsim.cli_trainer import INTERRUPTED
+from calibration.measure.journal import beside
+from calibration.vllm.scheduler_driver import vllm_available
+from rlsim.cli.calibrate import INTERRUPTED
 from rlsim.costs.profile import load_profile
 
 SMALL = ["--max-num-seqs", "4", "--max-num-batched-tokens", "128", "--max-model-len", "384"]
@@ -27,7 +27,7 @@ MOST_SECONDS = 300
 def started(out: Path) -> subprocess.Popen[str]:
     """The command as a user gives it, in a session of its own, by which all that it starts can be told."""
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # whoever started the tests
-    main = f"{heeding}; from rlsim.cli import main; main()"
+    main = f"{heeding}; from rlsim.cli.main import main; main()"
     program = [sys.executable, "-c", main, "calibrate", "vllm", "--device", "cpu"]
     pipe = subprocess.PIPE
     return subprocess.Popen(

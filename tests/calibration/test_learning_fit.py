@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.learning_fit import Given, LearningFit, fit_learning
-from calibration.learning_report import report_lines, write_overlay
-from calibration.reward_log import RewardLog, read_rewards, read_runs
+from calibration.rewards.fit import Given, LearningFit, fit_learning
+from calibration.rewards.log import RewardLog, read_rewards, read_runs
+from calibration.rewards.report import report_lines, write_overlay
 from rlsim.core.errors import ParameterError
 from rlsim.learning.course import Course, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
@@ -225,8 +225,8 @@ def test_a_run_shorter_than_the_drift_does_not_tell_how_long_difficulty_lasts(tm
 
 
 def test_the_overlay_is_a_scenarios(tmp_path: Path) -> None:
-    from rlsim.build.learning import make_learning
-    from rlsim.scenario.source import load
+    from rlsim.resolve.learning import make_learning
+    from rlsim.scenario.document import load
 
     fit = fitted(0)
     write_overlay(fit, tmp_path / "learning.yaml")
@@ -241,7 +241,7 @@ def test_the_overlay_is_a_scenarios(tmp_path: Path) -> None:
 def test_the_command_prints_intervals_and_writes_the_overlay(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from rlsim.cli import app
+    from rlsim.cli.main import app
 
     rewards(1, 1).to_csv(tmp_path / "rewards.csv", index=False)
     out = tmp_path / "learning.yaml"

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.learning_fit import STUCK_OFFSET, Given, LearningFit, fit_learning
-from calibration.learning_report import report_lines, write_overlay
-from calibration.reward_log import read_runs
+from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learning
+from calibration.rewards.log import read_runs
+from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.course import Course, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, Domain, LearningModel, Population, Reference
 from rlsim.learning.staleness import METHODS
@@ -91,8 +91,8 @@ def test_several_runs_that_are_alike_are_fitted_as_one(tmp_path: Path) -> None:
 
 
 def test_the_overlay_has_both_kinds_of_prompts(tmp_path: Path) -> None:
-    from rlsim.build.learning import make_learning
-    from rlsim.scenario.source import load
+    from rlsim.resolve.learning import make_learning
+    from rlsim.scenario.document import load
 
     fit = fitted(tmp_path, 0.12)
     write_overlay(fit, tmp_path / "learning.yaml")

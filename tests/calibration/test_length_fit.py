@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.learning_fit import STUCK_OFFSET, Given, LearningFit, fit_learning
-from calibration.learning_report import report_lines, write_overlay
-from calibration.reward_log import read_runs
-from rlsim.build.learning import make_learning
+from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learning
+from calibration.rewards.log import read_runs
+from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.course import Course
 from rlsim.learning.model import Curve, Domain, LearningModel, LengthCoupling, Population
-from rlsim.scenario.source import load
+from rlsim.resolve.learning import make_learning
+from rlsim.scenario.document import load
 
 TRUTH = {
     "lengths.failure_ratio": 1.6,

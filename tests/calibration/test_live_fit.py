@@ -9,16 +9,16 @@ import pytest
 from disturbed import Disturbed, random_steps, slower_steps
 from policy_runs import POLICIES, scenario
 
-from calibration.live_fit import fit_live, fit_steps
-from calibration.robust_line import robust
-from rlsim.build import Plan, plan
+from calibration.fitting.robust_regression import robust
+from calibration.live_runs.fit import fit_live, fit_steps
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
 from rlsim.costs.steplaw import StepLaw
-from rlsim.planning.parity.study import Ask, Fitted, overridden, study
-from rlsim.planning.parity.trial import lived
-from rlsim.sim.run import simulate
-from rlsim.world.making import Run
+from rlsim.executor.run import Run
+from rlsim.resolve import Plan, plan
+from rlsim.sim.simulation import simulate
+from rlsim.studies.parity.study import Ask, Fitted, overridden, study
+from rlsim.studies.parity.trial import lived
 
 FIVE = ("sync-disaggregated", "one-step-off", "areal", "slime-april", "pipelinerl")
 REAL: dict[str, Any] = {
@@ -69,8 +69,8 @@ def test_a_calibrated_guess_predicts_a_run_that_it_has_not_seen(preset: str) -> 
     """Calibrated on the runs of all policies, the prediction is that of the costs that were hidden."""
     found = fit_live([ran(other) for other in FIVE])
     made = overridden(planned(preset, GUESS), found.overrides)
-    from rlsim.planning.parity.seen import seen_of
-    from rlsim.sim.run import simulate
+    from rlsim.sim.simulation import simulate
+    from rlsim.studies.parity.observed import seen_of
 
     calibrated, truth = (seen_of(simulate(one)).step_seconds for one in (made, planned(preset, REAL)))
     guessed = seen_of(simulate(planned(preset, GUESS))).step_seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.runlogs.formats import READERS, format_of
+from calibration.logs.formats import READERS, format_of
 from rlsim.core.errors import ParameterError
 
 

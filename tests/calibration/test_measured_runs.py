@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration.kernel_tables import read_kernel_tables
-from calibration.replay import engine_limits, find_tables, fit_terms, replay_report
-from calibration.replay_score import RunReport
-from calibration.timelines import RecordedRun, read_run
+from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay_report
+from calibration.serving.score import RunReport
+from calibration.serving.timelines import RecordedRun, read_run
+from calibration.silicon_tables.kernels import read_kernel_tables
 from rlsim.costs.catalogue import model
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data" / "vllm-runs"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from noisy_host import NoisyHost
 
-from calibration.passes import Budget, Journal, Progress, stored_header, timed_passes
+from calibration.measure.passes import Budget, Journal, Progress, stored_header, timed_passes
 from rlsim.core.errors import ParameterError
 
 HEADER = {"model": "small"}

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibration.profile_plot import fit_figure
-from calibration.step_evidence import point_columns, samples_of
-from calibration.stepfit import StepSample, predicted_seconds
+from calibration.fitting.step_model import StepSample, point_columns, predicted_seconds, samples_of
+from calibration.profiles.plot import fit_figure
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from calibration.profile_text import listing, listing_json, shown, shown_json
-from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError
+from calibration.profiles.text import listing, listing_json, shown, shown_json
+from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
 from rlsim.costs.profile import load_profile
-from rlsim.costs.provenance import Provenance
 from rlsim.costs.sections import LawIntervals, TrainingFit, TransportPath
 
 PROFILE = load_profile("qwen3-30b-a3b_h200-sxm_tp4_ep4")

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from calibration.learning_fit import Given, LearningFit, fit_learning
-from calibration.learning_report import report_lines
-from calibration.reward_log import read_runs
+from calibration.rewards.fit import Given, LearningFit, fit_learning
+from calibration.rewards.log import read_runs
+from calibration.rewards.report import report_lines
 from rlsim.learning.course import Course, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
 from rlsim.learning.staleness import METHODS

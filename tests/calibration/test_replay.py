@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from calibration.kernel_tables import default_capture_sizes, read_kernel_tables
-from calibration.replay import engine_limits, find_tables, fit_terms, replay, replay_report, with_terms
-from calibration.replay_score import Replayed, Row, Terms, score
-from calibration.stepfit import hold_out_by_kind
-from calibration.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
+from calibration.fitting.step_model import hold_out_by_kind
+from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay, replay_report, with_terms
+from calibration.serving.score import Replayed, Row, Terms, score
+from calibration.serving.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
+from calibration.silicon_tables.kernels import default_capture_sizes, read_kernel_tables
 from rlsim.core.errors import ParameterError
-from rlsim.core.steptime import attention_pairs
+from rlsim.engine.steptime import attention_pairs
 
 LAYERS = 28
 """Of Qwen3-0.6B."""

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noisy_bench import BENT, LIMITS, TRUTH
 
-from calibration.design import make_design
-from calibration.robustfit import COEFFICIENTS, RobustFit, effects, fit_visits, law_intervals
-from calibration.stepfit import predicted_seconds
-from calibration.steps import Point
-from calibration.visits import Visit
+from calibration.fitting.step_model import predicted_seconds
+from calibration.fitting.step_model_robust import COEFFICIENTS, RobustFit, effects, fit_visits, law_intervals
+from calibration.measure.design import make_design
+from calibration.measure.measurements import Visit
+from calibration.measure.points import Point
 from rlsim.core.errors import ParameterError
-from rlsim.costs.provenance import Provenance
+from rlsim.costs.evidence import Provenance
 from rlsim.costs.steplaw import StepLaw
 
 MADE_UP = Provenance("fitted", "made-up visits")

@@ -14,14 +14,14 @@ import pandas as pd
 import pytest
 import simulated_logs as logs
 
-from calibration.runlogs.calibrate import calibrate
-from calibration.runlogs.costs import PUBLICATION
-from calibration.runlogs.formats import READERS, format_of
-from calibration.runlogs.frameworks import as_markdown
-from calibration.runlogs.reproduce import Reproduction, reproduce
-from rlsim.build import plan
+from calibration.logs.calibrate import calibrate
+from calibration.logs.costs import PUBLICATION
+from calibration.logs.formats import READERS, format_of
+from calibration.logs.frameworks import as_markdown
+from calibration.logs.reproduce import Reproduction, reproduce
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.source import load
+from rlsim.resolve import plan
+from rlsim.scenario.document import load
 
 Write = Callable[..., Path]
 
@@ -337,7 +337,7 @@ def test_another_batch_than_the_runs_is_refused(name: str, tmp_path: Path) -> No
 
 
 def test_the_readme_lists_every_column_that_is_read() -> None:
-    """Paste the output of ``python -c "from calibration.runlogs.frameworks import *; print(as_markdown())"``."""
+    """Paste the output of ``python -c "from calibration.logs.frameworks import *; print(as_markdown())"``."""
     readme = Path(__file__).parents[2] / "calibration" / "README.md"
     assert as_markdown() in readme.read_text(encoding="utf-8")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from calibration.samplestore import SampleStore, beside
-from calibration.steps import Point, TimedStep
-from calibration.visits import Visit, best_by_point, never_calm, noise_floor, summarise
+from calibration.measure.journal import SampleStore, beside
+from calibration.measure.measurements import Visit, best_by_point, never_calm, noise_floor, summarise
+from calibration.measure.points import Point, TimedStep
 from rlsim.core.errors import ParameterError
 
 HEADER = {"model": "small", "vllm": "0.32.0", "max_num_seqs": 64}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from calibration.steplog import StepLog
-from calibration.steps import Point, TimedStep
+from calibration.measure.points import Point, TimedStep
+from calibration.vllm.step_log import StepLog
 
 
 def request(computed: int) -> SimpleNamespace:

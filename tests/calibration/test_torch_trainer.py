@@ -12,15 +12,14 @@ pytest.importorskip("transformers")
 
 import torch
 
-from calibration.passes import Budget
-from calibration.torch_profile import FLOOR_OF_BAR, TorchRequest, calibrate_torch, report
-from calibration.torch_trainer import BUILT_IN, Recipe, TorchTrainer, recipe_for
-from calibration.trainer_points import TrainerPoint
+from calibration.measure.passes import Budget
+from calibration.trainer.bench import BUILT_IN, Recipe, TorchTrainer, recipe_for
+from calibration.trainer.points import TrainerPoint
+from calibration.trainer.profile import FLOOR_OF_BAR, TorchRequest, calibrate_torch, report
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device
 from rlsim.costs.profile import Profile, load_profile
-from rlsim.costs.trainer_speeds import trainer_speeds
-from rlsim.costs.training import TrainingCost
+from rlsim.costs.training import TrainingCost, trainer_speeds
 
 TINY = BUILT_IN["tiny2x128"]
 

@@ -11,18 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noisy_host import NoisyHost
 
-from calibration.linear_law import LinearFit, added, fitted, noise_floor, quickest
-from calibration.passes import Budget, Journal, timed_passes
-from calibration.torch_trainer import BUILT_IN
-from calibration.trainer_fit import RATES, UNKNOWNS, TrainerFit, fit_trainer, interval_width, predicted
-from calibration.trainer_points import Design, TrainerPoint, design
+from calibration.fitting.robust_regression import LinearFit, added, fitted, noise_floor, quickest
+from calibration.measure.passes import Budget, Journal, timed_passes
+from calibration.trainer.bench import BUILT_IN
+from calibration.trainer.fit import RATES, UNKNOWNS, TrainerFit, fit_trainer, interval_width, predicted
+from calibration.trainer.points import Design, TrainerPoint, design
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
-from rlsim.costs.evidence import Evidence, HoldOutError
-from rlsim.costs.provenance import Provenance
+from rlsim.costs.evidence import Evidence, HoldOutError, Provenance
 from rlsim.costs.sections import TrainingFit
-from rlsim.costs.trainer_speeds import TRAINER_COEFFICIENTS, trainer_speeds
-from rlsim.costs.training import TrainingCost
+from rlsim.costs.training import TRAINER_COEFFICIENTS, TrainingCost, trainer_speeds
 
 SMALL, PEAK = BUILT_IN["small6x512"], 2e11
 LAW = np.array([1 / 1.6e11, 1 / 1.8e11, 1 / 4e10, 0.024, 0.008, 0.027])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from noisy_host import NoisyHost
 
-from calibration.passes import Budget, Journal, timed_passes
-from calibration.transport_profile import TransportRequest, calibrate_transport, fit_path, parcels, report
-from calibration.weight_paths import Parcel, open_path
+from calibration.measure.passes import Budget, Journal, timed_passes
+from calibration.transport.paths import Parcel, open_path
+from calibration.transport.profile import TransportRequest, calibrate_transport, fit_path, parcels, report
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
 from rlsim.costs.transfer import SyncCost

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from calibration.verdict import verdict
-from rlsim.costs.evidence import Evidence, HoldOutError
+from calibration.profiles.quality import verdict
+from rlsim.costs.evidence import Evidence, HoldOutError, Kind, Provenance
 from rlsim.costs.profile import Profile, load_profile
-from rlsim.costs.provenance import Kind, Provenance
 from rlsim.costs.sections import TrainingFit
 
 BASE = load_profile("qwen3-8b_h100-sxm_tp1")

@@ -16,7 +16,7 @@ QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
 
 
 def rlsim(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rlsim.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from rlsim.cli.main import main; main()", *arguments]
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb", **environment}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
 
@@ -133,7 +133,7 @@ def test_a_bad_file_ends_with_a_line_and_no_traceback(
 
 
 def test_a_reader_may_leave_early() -> None:
-    command = [sys.executable, "-c", "from rlsim.cli import main; main()", "run", "--help"]
+    command = [sys.executable, "-c", "from rlsim.cli.main import main; main()", "run", "--help"]
     environment = {**os.environ, "COLUMNS": "20000"}  # more than a pipe holds
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def rlsim(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rlsim.cli import main; main()", "explain", "--workers", "1", *arguments]
+    command = [sys.executable, "-c", "from rlsim.cli.main import main; main()", "explain", "--workers", "1", *arguments]
     env = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rlsim import cli
-from rlsim.live import ray_site
+from rlsim.cli import main as cli
 from rlsim.live.backends import PLACED, backend
-from rlsim.live.ray_site import RaySite
+from rlsim.live.ray import cluster as ray_site
+from rlsim.live.ray.cluster import RaySite
 
 SCENARIO = str(Path(__file__).parents[2] / "scenarios" / "live" / "paced.yaml")
 

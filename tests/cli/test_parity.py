@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from policy_runs import scenario
 
-from rlsim import cli
+from rlsim.cli import main as cli
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rlsim.planning.policies import described, part_texts, preset_texts
-from rlsim.planning.policies_text import page, shown_in_full
+from rlsim.frameworks.catalogue import described, part_texts, preset_texts
 from rlsim.policies.registry import CHOICES
 from rlsim.presets import preset_names
+from rlsim.studies.text.policies import page, shown_in_full
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = (
@@ -23,7 +23,7 @@ SYSTEMS = (
 
 
 def rlsim(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rlsim.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from rlsim.cli.main import main; main()", *arguments]
     env = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
 
@@ -92,7 +92,7 @@ def test_every_part_says_what_it_does() -> None:
 
 
 def test_the_documentation_is_what_the_code_says() -> None:
-    told = "write it again: python -c 'from rlsim.planning.policies_text import page; print(page(), end=str())'"
+    told = "write it again: python -c 'from rlsim.studies.text.policies import page; print(page(), end=str())'"
     assert (ROOT / "docs" / "policies.md").read_text(encoding="utf-8") == page(), told
 
 
@@ -118,7 +118,7 @@ def test_a_scenario_goes_to_a_framework_and_comes_back_as_a_scenario_that_runs(t
     [
         (("export-config", "scenarios/quickstart.yaml", "--to", "verl", "--arm", "one-off 8+8"), "verl-one-step-off"),
         (("import-config", "pyproject.toml", "--from", "areel"), "did you mean 'areal'"),
-        (("import-config", "rlsim/cli.py", "--from", "verl"), "programs are not run"),
+        (("import-config", "rlsim/cli/main.py", "--from", "verl"), "programs are not run"),
         (("import-config", "pyproject.toml", "--from", "slime", "--preset", "areal"), "slime-train-async"),
         (("import-config", "nowhere.yaml", "--from", "verl"), "file not found"),
     ],

@@ -18,7 +18,7 @@ HEAVY = ("pandas", "scipy", "matplotlib", "torch", "vllm", "aiconfigurator_core"
 TABLES_INSTALLED = importlib.util.find_spec("aiconfigurator_core") is not None
 
 
-def rlsim(*arguments: str, code: str = "from rlsim.cli import main; main()") -> subprocess.CompletedProcess[str]:
+def rlsim(*arguments: str, code: str = "from rlsim.cli.main import main; main()") -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
@@ -40,7 +40,7 @@ def test_the_list_has_every_shipped_profile_with_its_errors() -> None:
 def test_listing_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     code = f"""
 import sys
-from rlsim.cli import app
+from rlsim.cli.main import app
 app(standalone_mode=False)
 print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlsim.cli_trainer import bytes_of, seconds_of
+from rlsim.cli.calibrate import bytes_of, seconds_of
 from rlsim.core.errors import ParameterError
 
-RLSIM = [sys.executable, "-c", "from rlsim.cli import main; main()"]
+RLSIM = [sys.executable, "-c", "from rlsim.cli.main import main; main()"]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("1h", 3600), ("30", 30), ("1.5m", 90)])

@@ -26,7 +26,7 @@ class Hiding:
 
 sys.meta_path = [Hiding(finder) for finder in sys.meta_path]
 sys.argv[0] = "rlsim"
-from rlsim.cli import main
+from rlsim.cli.main import main
 main()
 """
 COMMANDS = {

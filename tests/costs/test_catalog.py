@@ -11,12 +11,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from calibration.catalog_build import CASES
-from calibration.profile_text import listing, shown
-from calibration.step_evidence import samples_of
-from calibration.stepfit import predicted_seconds
-from calibration.table_cases import read_cases
-from calibration.verdict import verdict
+from calibration.fitting.step_model import predicted_seconds, samples_of
+from calibration.profiles.quality import verdict
+from calibration.profiles.text import listing, shown
+from calibration.silicon_tables.cases import read_cases
+from calibration.silicon_tables.tables import CASES
 from rlsim.costs import catalogue
 from rlsim.costs.profile import Profile, catalog_folder, list_profiles, load_profile
 from rlsim.costs.steplaw import StepLaw

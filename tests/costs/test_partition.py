@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.phases import DECODE_PUBLISHED, PREFILL_PUBLISHED, page, rows
+from evidence.roofline_phases import DECODE_PUBLISHED, PREFILL_PUBLISHED, page, rows
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
-from rlsim.costs.partition import Partition
 from rlsim.costs.profile import load_profile
-from rlsim.costs.roofline import TOKEN_KNOTS, Efficiency, roofline
+from rlsim.costs.roofline import TOKEN_KNOTS, Efficiency, Partition, roofline
 from rlsim.costs.steplaw import StepLaw
 
 SHARES = st.floats(0.05, 1.0)
@@ -110,4 +109,4 @@ def test_the_table_names_every_error() -> None:
 
 def test_the_table_of_the_documentation_is_what_the_rooflines_say() -> None:
     text = (Path(__file__).parents[2] / "docs" / "pools.md").read_text(encoding="utf-8")
-    assert page() in text, "write it again: python -m calibration.phases"
+    assert page() in text, "write it again: python -m evidence.roofline_phases"

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from rlsim.core.errors import ParameterError
-from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Sampled
+from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance, Sampled
 from rlsim.costs.profile import Profile, list_profiles, load_profile
-from rlsim.costs.provenance import Provenance
 from rlsim.costs.sections import LawIntervals, TrainingFit, TransportPath
 
 SHIPPED = [

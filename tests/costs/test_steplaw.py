@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.steptime import attention_pairs
 from rlsim.costs.fields import Fields
 from rlsim.costs.profile import list_profiles, load_profile
 from rlsim.costs.steplaw import GIVEN, StepLaw
+from rlsim.engine.steptime import attention_pairs
 
 LAW = StepLaw(
     tokens=(1, 64, 1024),

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from calibration import catalog_build
-from calibration.catalog_build import CASES, build_catalog
-from calibration.stepfit import StepSample, fit_step_law, hold_out_by_kind, hold_out_error
-from calibration.table_cases import COLUMNS, TableCase, hf_config, read_cases, spelled_case
-from calibration.table_grid import BATCHES, CONTEXTS, grid
-from calibration.tables import open_tables, silicon_profile
+from calibration.fitting.step_model import StepSample, fit_step_law, hold_out_by_kind, hold_out_error
+from calibration.silicon_tables import tables as catalog_build
+from calibration.silicon_tables.cases import COLUMNS, TableCase, hf_config, read_cases, spelled_case
+from calibration.silicon_tables.grid import BATCHES, CONTEXTS, grid
+from calibration.silicon_tables.tables import CASES, build_catalog, open_tables, silicon_profile
 from rlsim.core.errors import ParameterError
-from rlsim.core.steptime import attention_pairs
 from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
+from rlsim.costs.evidence import Provenance
 from rlsim.costs.profile import Profile, catalog_folder, load_profile
-from rlsim.costs.provenance import Provenance
 from rlsim.costs.steplaw import StepLaw
+from rlsim.engine.steptime import attention_pairs
 
 HERE = Provenance("fitted", "a law made up for the test")
 TRUTH = StepLaw(

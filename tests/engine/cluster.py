@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 
 from fleet_oracle import OracleReplica
 
-from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.events import Cut
 from rlsim.core.log import RunLog
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
 from rlsim.sim.fleet import Fleet
 

@@ -8,10 +8,10 @@ from naive import Content
 from naive_discipline import Batch, DisciplinedScheduler
 from naive_replica import NaiveReplica, Rank
 
-from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.log import WindowRow
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 
 Length = Callable[[Request, int], int]
 

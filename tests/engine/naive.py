@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from rlsim.core.engine import EngineLimits, Request
+from rlsim.engine.requests import EngineLimits, Request
 
 Content = tuple[str, int, int]
 """What a full block holds: ("prompt", prompt, index) or ("sample", sample, index)."""

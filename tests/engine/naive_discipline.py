@@ -7,11 +7,11 @@ from fractions import Fraction
 
 from naive import NaiveScheduler
 
-from rlsim.core.discipline import Conservative, PastFuture
-from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.steptime import StepTime, attention_pairs
 from rlsim.core.streams import stream_key
 from rlsim.core.ticks import Ticks
+from rlsim.engine.discipline import Conservative, PastFuture
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime, attention_pairs
 
 
 @dataclass

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from naive import NaiveScheduler
 from naive_discipline import Batch, DisciplinedScheduler
 
-from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.steptime import StepTime, attention_pairs
 from rlsim.core.ticks import Ticks
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime, attention_pairs
 
 
 @dataclass

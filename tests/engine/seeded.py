@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from cluster import Abort, Cluster, Sample, Slow, Turn, Update
 
-from rlsim.core.discipline import Ageing, Conservative, Discipline, PastFuture, StepTarget
-from rlsim.core.engine import EngineLimits
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.discipline import Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.requests import EngineLimits
+from rlsim.engine.steptime import StepTime
 
 
 def seeded_cluster(seed: int) -> Cluster:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from naive import NaiveScheduler
 
-from calibration.conformance import ASYNCHRONOUS_SCHEDULING, Report, compare, random_case, run_conformance
-from calibration.vllm_scheduler import vllm_available
-from rlsim.core.engine import EngineLimits, Request
+from calibration.vllm.conformance import ASYNCHRONOUS_SCHEDULING, Report, compare, random_case, run_conformance
+from calibration.vllm.scheduler_driver import vllm_available
+from rlsim.engine.requests import EngineLimits, Request
 
 
 def against_naive(make: type[NaiveScheduler], cases: int = 60) -> Report:
@@ -16,14 +16,14 @@ def against_naive(make: type[NaiveScheduler], cases: int = 60) -> Report:
 
 @pytest.mark.skipif(vllm_available() is None, reason="vLLM is not installed")
 def test_scheduler_takes_the_same_steps_as_vllm() -> None:
-    from rlsim.core.scheduler import Scheduler
+    from rlsim.engine.scheduler import Scheduler
 
     report = run_conformance(Scheduler, cases=300, seed=0)
     assert not report.differences, report.table()
 
 
 def test_scheduler_takes_the_same_steps_as_the_naive_one() -> None:
-    from rlsim.core.scheduler import Scheduler
+    from rlsim.engine.scheduler import Scheduler
 
     report = compare(Scheduler, 300, 1, NaiveScheduler, "the naive scheduler")
     assert not report.differences, report.table()

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeded import disciplined_cluster, seeded_cluster
 
-from rlsim.core.admission import Forecast, Reservation
-from rlsim.core.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
-from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.admission import Forecast, Reservation
+from rlsim.engine.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 from rlsim.results.statistics import interval
 
 LONGEST = 2100

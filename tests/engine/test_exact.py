@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeded import disciplined_cluster, seeded_cluster
 
-from rlsim.core.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
-from rlsim.core.engine import EngineLimits
-from rlsim.core.steptime import StepTime
+from rlsim.engine.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.requests import EngineLimits
+from rlsim.engine.steptime import StepTime
 
 SEEDS, DISCIPLINED_SEEDS = 1000, 600
 CHUNK = 50

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.log import RunLog
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 from rlsim.sim.clock import SERVICES, Clock
 from rlsim.sim.fleet import Fleet
 

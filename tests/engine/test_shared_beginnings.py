@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fleet_oracle import OracleReplica
 
-from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 
 LIMITS = EngineLimits(4, 64, 64, block_size=4, kv_blocks=64)
 PROMPT, MADE = 8, 10

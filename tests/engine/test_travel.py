@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 
-from rlsim.core.engine import EngineLimits
-from rlsim.core.steptime import StepTime
 from rlsim.core.view import Pool, RequestClass, Shape
+from rlsim.engine.requests import EngineLimits
+from rlsim.engine.steptime import StepTime
 
 POOL = Pool("prefill", 0, 2, 16, shares_gpus_with="decode")
 VALUES = [

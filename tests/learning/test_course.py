@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.core.mismatch import Mismatch
 from rlsim.learning.course import Course, Progress, TrainedSample
 from rlsim.learning.model import (
     BatchEffect,
@@ -21,6 +20,7 @@ from rlsim.learning.model import (
     RewardLaw,
 )
 from rlsim.learning.staleness import METHODS
+from rlsim.workload.mismatch import Mismatch
 
 SMALL = LearningModel(reference=Reference(32.0, 4))
 NULL = replace(SMALL, effect=BatchEffect(information_exponent=0, breadth_exponent=0), method=METHODS["none"])

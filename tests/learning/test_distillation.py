@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from rlsim.build import PlanError, plan
 from rlsim.learning.course import Course
 from rlsim.learning.distillation import sample_worth, worth_up_to
 from rlsim.learning.information import TrainedSample
 from rlsim.learning.model import BatchEffect, Distillation, LearningModel, Reference
 from rlsim.learning.staleness import METHODS
+from rlsim.resolve import PlanError, plan
 from rlsim.scenario.schema import Scenario
 
 TOKENS, PROMPTS, MEMBERS = 1000, 500, 4

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.core.luck import GroupDraws, Independent
 from rlsim.core.streams import FloatArray
 from rlsim.learning.lineage import Unfolding, beginning, score, success_given
+from rlsim.workload.draws import GroupDraws, Independent
 
 SAMPLES = 4000
 TOLERANCE = 4 / SAMPLES**0.5

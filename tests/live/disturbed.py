@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from rlsim.build import Plan
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.executor.system import World
 from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.crew import Crew
-from rlsim.live.fake_crew import fake_crew
+from rlsim.live.components import Crew
+from rlsim.live.fake import fake_crew
 from rlsim.live.protocols import Call, Engine, Made, Record, Weights
+from rlsim.resolve import Plan
 from rlsim.workload.workload import Workload
-from rlsim.world.world import World
 
 Wrap = Callable[[Engine, Clock, np.random.Generator], Engine]
 

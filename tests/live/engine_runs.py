@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from small_server import SmallServer
 
-from rlsim.core.engine import Request
-from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.engine.requests import Request
+from rlsim.live.openai.engine import OpenAiEngine
+from rlsim.live.openai.settings import Patience, server_settings
 from rlsim.live.protocols import Call, Made
-from rlsim.live.servers.settings import Patience, server_settings
 
 QUICK = Patience(connect_seconds=15, answer_seconds=15, silence_seconds=30, abort_seconds=15)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rlsim.build import Plan
 from rlsim.controller import Controller
 from rlsim.core.log import RunLog
+from rlsim.executor.run import budget_of, make_controller, make_world
 from rlsim.live.clock import Clock, run_virtual
-from rlsim.live.crew import Crew
+from rlsim.live.components import Crew
 from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake_crew import fake_crew
-from rlsim.results.journal import NoJournal
-from rlsim.world.making import budget_of, make_controller, make_world
+from rlsim.live.fake import fake_crew
+from rlsim.resolve import Plan
+from rlsim.results.replay.decisions import NoJournal
 
 
 def lived(made: Plan) -> RunLog:

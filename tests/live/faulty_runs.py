@@ -8,19 +8,17 @@ from typing import Any
 
 from policy_runs import POLICIES, scenario
 
-from rlsim.build import Plan, plan
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import ReplicaLost
 from rlsim.core.log import RunLog
+from rlsim.executor.run import make_controller, make_world
 from rlsim.live.clock import SERVICES, Clock, run_virtual
-from rlsim.live.crew import Crew
+from rlsim.live.components import Crew
 from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake import FakeEngine
-from rlsim.live.fake_crew import fake_crew
+from rlsim.live.fake import FakeEngine, fake_crew
 from rlsim.presets import load_preset
-from rlsim.results.journal import NoJournal
-from rlsim.results.record import from_json, replay, to_json
-from rlsim.world.making import make_controller, make_world
+from rlsim.resolve import Plan, plan
+from rlsim.results.replay.decisions import NoJournal, from_json, replay, to_json
 
 Arrange = Callable[[Clock, Crew, Execution], None]
 """Sets a fault up before the run begins."""

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from rlsim.live.grpo import Objective, effective_share
 from rlsim.live.protocols import Experience
-from rlsim.live.rank import Rank
-from rlsim.live.recipe import Order, Recipe
-from rlsim.live.small_model import Shape, write_model
 from rlsim.live.tasks.registry import make_task
 from rlsim.live.tasks.verifiable import Verifiable
+from rlsim.live.torch.grpo import Objective, effective_share
+from rlsim.live.torch.rank import Rank
+from rlsim.live.torch.recipe import Order, Recipe
+from rlsim.live.torch.small_llama import Shape, write_model
 
 
 @dataclass(frozen=True)

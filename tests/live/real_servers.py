@@ -70,7 +70,7 @@ def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds:
 
 def vllm_command(model: Path, port: int) -> list[str]:
     """vLLM with everything that it offers switched on; weights from files where the worker extension is there."""
-    transfer = ["--worker-extension-cls", "rlsim.live.vllm_worker.WorkerExtension"]
+    transfer = ["--worker-extension-cls", "rlsim.live.vllm.worker.WorkerExtension"]
     transfer += ["--weight-transfer-config", json.dumps({"backend": "rlsim-file"})]
     return [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
@@ -85,7 +85,7 @@ def vllm_command(model: Path, port: int) -> list[str]:
 
 def has_worker() -> bool:
     """Whether vLLM's workers can be given weights from files."""
-    return find_spec("rlsim.live.vllm_worker") is not None
+    return find_spec("rlsim.live.vllm.worker") is not None
 
 
 VLLM_ENVIRONMENT = {

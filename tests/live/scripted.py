@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.core.commands import Train
-from rlsim.core.engine import Request
 from rlsim.core.errors import RlsimError
-from rlsim.live.notes import EndNote, EngineFiles, NoteWriter, StepNote, read_steps, report, windows
+from rlsim.engine.requests import Request
 from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Now, Record, Weights
 from rlsim.live.site import Needs
+from rlsim.live.vllm.step_log import EndNote, EngineFiles, NoteWriter, StepNote, read_steps, report, windows
 
 STEP_SECONDS = 0.002
 ONE_CORE = Needs(1)

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from policy_runs import scenario
 
-from rlsim.build import Plan, plan
-from rlsim.core.engine import Request
-from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.engine.requests import Request
+from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.engine import OpenAiEngine
+from rlsim.live.openai.probe import probe
+from rlsim.live.openai.settings import Patience, ServerSettings, server_settings
 from rlsim.live.protocols import Call, Made
-from rlsim.live.servers.offers import ServerOffers
-from rlsim.live.servers.probe import probe
-from rlsim.live.servers.settings import Patience, ServerSettings, server_settings
+from rlsim.resolve import Plan, plan
 
 T = TypeVar("T")
 PATIENCE = Patience(silence_seconds=60, gauge_seconds=0.05)

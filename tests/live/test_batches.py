@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.batches import Scored, blocks, scored, shard, target_tokens
 from rlsim.live.protocols import Experience
+from rlsim.live.torch.batches import Scored, blocks, scored, shard, target_tokens
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 

@@ -8,21 +8,21 @@ import pytest
 from fake_runs import lived
 from policy_runs import POLICIES, scenario
 
-from rlsim.build import Plan, plan
-from rlsim.build.money import gpus_used, price
 from rlsim.core.commands import Submit
 from rlsim.core.errors import ScenarioError
 from rlsim.core.events import Aborted, Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_seconds
-from rlsim.planning.comparison import compare_plans
-from rlsim.planning.present import as_text
+from rlsim.executor.run import Run
+from rlsim.resolve import Plan, plan
+from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import metrics
 from rlsim.results.tables import digest
-from rlsim.scenario.source import load
-from rlsim.sim.run import simulate
-from rlsim.world.making import Run
+from rlsim.scenario.document import load
+from rlsim.sim.simulation import simulate
+from rlsim.studies.compare import compare_plans
+from rlsim.studies.text.comparison import as_text
 
 PRESETS = ["sync-colocated", "one-step-off", "areal", "slime-april", "pipelinerl"]
 NAMES = ["rollouts", "response_tokens", "trained_tokens", "gpu_seconds", "usd"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from small_runs import BASE
 
-from rlsim.build import Plan, plan
-from rlsim.live.capabilities import refusals
+from rlsim.live.vllm.refusals import refusals
 from rlsim.policies.registry import CHOICES
+from rlsim.resolve import Plan, plan
 from rlsim.scenario.schema import Scenario
 
 

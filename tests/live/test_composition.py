@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from rlsim.core.steptime import StepTime, attention_pairs
-from rlsim.live.composition import Batch, Composer
+from rlsim.engine.steptime import StepTime, attention_pairs
+from rlsim.live.vllm.batch import Batch, Composer
 
 
 def request(computed: int, tokens: int) -> SimpleNamespace:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from rlsim.core.engine import Request
 from rlsim.core.log import RunLog
+from rlsim.engine.requests import Request
 from rlsim.live.clock import RealClock
 from rlsim.live.fleet import Fleet
 from rlsim.live.protocols import Call, Made, Record, TakesCallsPaused, Weights

@@ -19,13 +19,13 @@ from policy_runs import scenario
 from transformers import AutoModelForCausalLM
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.models import Model, teacher_of
 from rlsim.live.protocols import Experience
-from rlsim.live.rank import Rank
-from rlsim.live.recipe import Order, Recipe
-from rlsim.live.small_model import Shape, write_model
-from rlsim.live.supervised import supervise
 from rlsim.live.tasks.registry import make_task
+from rlsim.live.torch.checkpoints import Model, teacher_of
+from rlsim.live.torch.rank import Rank
+from rlsim.live.torch.recipe import Order, Recipe
+from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.supervised import supervise
 
 TASK = make_task("counting", {"symbols": 6, "length": 3, "partial_credit": False})
 PROMPTS, GROUP = 8, 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.core.errors import RlsimError
-from rlsim.live.drafts import Acceptance
+from rlsim.live.texts import Acceptance
 
 LOG_PROBS = st.lists(st.floats(-20, 0), max_size=40)
 

@@ -11,12 +11,12 @@ from controller_parts import STRATEGIES, WATCHING
 from fake_runs import lived
 from policy_runs import AGENTS, POLICIES, scenario
 
-from rlsim.build import Plan, plan
+from rlsim.executor.run import Run
 from rlsim.live.backends import Fake
 from rlsim.presets import load_preset
+from rlsim.resolve import Plan, plan
 from rlsim.results.metrics import metrics
-from rlsim.sim.run import simulate
-from rlsim.world.making import Run
+from rlsim.sim.simulation import simulate
 
 DRIFT = {"workload__drift": {"growth_per_version": 0.05, "max_factor": 2.0}}
 BEGINNINGS: list[dict[str, Any]] = [

@@ -15,15 +15,15 @@ from policy_runs import AGENTS
 from rlsim.core.commands import CallTool, Score, Train
 from rlsim.core.events import Scored, ToolReturned, TrainerLost
 from rlsim.core.log import RunLog
+from rlsim.executor.run import make_controller, make_world
 from rlsim.live.backends import Fake
 from rlsim.live.clock import Clock, run_virtual
-from rlsim.live.crew import Crew, Limits
+from rlsim.live.components import Crew, Limits
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Record, TrainerLostError, Weights
 from rlsim.live.run import run_live, started
-from rlsim.results.journal import JournalError, NoJournal
-from rlsim.world.making import make_controller, make_world
+from rlsim.results.replay.decisions import JournalError, NoJournal
 
 NOTHING = losing({})
 QUICK = Limits(0.02, 1, 0.02, 1)

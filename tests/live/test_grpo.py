@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.grpo import Objective, advantages, effective_share
+from rlsim.live.torch.grpo import Objective, advantages, effective_share
 
 REWARDS = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rlsim.live.grpo import Objective, divergence
+from rlsim.live.torch.grpo import Objective, divergence
 
 RATIOS = [1.0, 1.1, 1.5, 0.5, 1.5, 0.5]
 GAINS = [1.0, -2.0, 2.0, 2.0, -1.0, -1.0]

@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from rlsim.build import Plan, plan
 from rlsim.core.events import ReplicaLost, TrainerLost
+from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
-from rlsim.live.crew import Crew
+from rlsim.live.components import Crew
 from rlsim.live.execution import Execution
 from rlsim.live.protocols import TrainerLostError
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.results.journal import NoJournal
+from rlsim.resolve import Plan, plan
 from rlsim.results.metrics import ledger_tokens
-from rlsim.results.record import replay
-from rlsim.scenario.source import load
-from rlsim.world.making import make_controller
+from rlsim.results.replay.decisions import NoJournal, replay
+from rlsim.scenario.document import load
 
 pytestmark = [
     pytest.mark.slow,

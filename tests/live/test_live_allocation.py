@@ -10,18 +10,17 @@ from statistics import fmean
 
 import pytest
 
-from rlsim.build import Plan, plan
 from rlsim.core.commands import Submit
 from rlsim.core.events import Scored
 from rlsim.core.log import RunLog
+from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
 from rlsim.live.run import refuse, run_live
-from rlsim.results.journal import NoJournal
+from rlsim.resolve import Plan, plan
 from rlsim.results.metrics import ledger_tokens
-from rlsim.results.record import replay
-from rlsim.scenario.source import load
-from rlsim.sim.run import simulate
-from rlsim.world.making import make_controller
+from rlsim.results.replay.decisions import NoJournal, replay
+from rlsim.scenario.document import load
+from rlsim.sim.simulation import simulate
 
 pytestmark = [
     pytest.mark.slow,

@@ -24,12 +24,12 @@ from transformers import AutoModelForCausalLM
 
 from rlsim.core.commands import Train
 from rlsim.core.errors import ParameterError
-from rlsim.live.grpo import Objective, advantages, effective_share
 from rlsim.live.protocols import Experience, Learnt, TrainerLostError
-from rlsim.live.rank import Rank
-from rlsim.live.recipe import Order, Recipe
-from rlsim.live.small_model import Shape, write_model
-from rlsim.live.torch_trainer import TorchTrainer
+from rlsim.live.torch.grpo import Objective, advantages, effective_share
+from rlsim.live.torch.rank import Rank
+from rlsim.live.torch.recipe import Order, Recipe
+from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.trainer import TorchTrainer
 
 VOCABULARY = 14
 

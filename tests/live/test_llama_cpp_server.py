@@ -27,10 +27,10 @@ from server_runs import (
 from tiny_models import write_gguf
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.protocols import EngineLostError, Made
-from rlsim.planning.live import run_arm
 from rlsim.results.metrics import metrics
+from rlsim.studies.live import run_arm
 
 pytestmark = pytest.mark.slow
 

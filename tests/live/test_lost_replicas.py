@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import AGENTS, POLICIES
 
-from rlsim.build import Plan
 from rlsim.core.commands import Submit, Sync
 from rlsim.core.events import Aborted, ReplicaLost, Synced
 from rlsim.core.log import RunLog
 from rlsim.live.protocols import EngineLostError
+from rlsim.resolve import Plan
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
 NEED_THE_FIRST = {

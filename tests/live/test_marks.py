@@ -7,9 +7,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlsim.core.engine import Request
-from rlsim.live.marks import MarkTeller
+from rlsim.engine.requests import Request
 from rlsim.live.protocols import Call, Made
+from rlsim.live.running import MarkTeller
 
 
 def call(marks: tuple[int, ...]) -> Call:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.core.log import WindowRow
-from rlsim.live.notes import (
+from rlsim.live.vllm.step_log import (
     GAP_TICKS,
     EndNote,
     EndReader,

@@ -12,10 +12,10 @@ pytest.importorskip("aiohttp")
 from engine_runs import call, made_by, run
 from small_server import SmallServer, token_at
 
-from rlsim.live.openai_engine import UNKNOWN_TOKEN, OpenAiEngine
+from rlsim.live.openai.client import ServerFaultError
+from rlsim.live.openai.engine import UNKNOWN_TOKEN, OpenAiEngine
+from rlsim.live.openai.settings import Patience
 from rlsim.live.protocols import EngineLostError, Made, Weights
-from rlsim.live.servers.client import ServerFaultError
-from rlsim.live.servers.settings import Patience
 
 
 @pytest.mark.parametrize(("chunk", "write"), [(1, 1 << 20), (3, 1 << 20), (100, 1 << 20), (2, 7)])

@@ -11,10 +11,10 @@ pytest.importorskip("aiohttp")
 from engine_runs import QUICK, call, run, started
 from small_server import SmallServer, token_at
 
-from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.live.openai.client import ServerFaultError
+from rlsim.live.openai.engine import OpenAiEngine
+from rlsim.live.openai.settings import Patience, server_settings
 from rlsim.live.protocols import EngineLostError, Made
-from rlsim.live.servers.client import ServerFaultError
-from rlsim.live.servers.settings import Patience, server_settings
 
 
 def _fails(server: SmallServer, error: type[Exception], match: str, patience: Patience = QUICK, **order: int) -> Made:

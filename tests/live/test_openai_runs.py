@@ -18,10 +18,10 @@ from server_runs import plan_on
 from small_server import SmallServer
 from typer.testing import CliRunner
 
-from rlsim.cli import app
+from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
-from rlsim.planning.live import Told, run_arm
 from rlsim.results.metrics import metrics
+from rlsim.studies.live import Told, run_arm
 
 PRESETS: dict[str, dict[str, Any]] = {
     "sync-disaggregated": {},

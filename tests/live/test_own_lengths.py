@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from policy_runs import scenario
 
-from rlsim.build import Plan, plan
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
+from rlsim.executor.run import make_controller, make_world
+from rlsim.live.assemble import task_of, taught, workload_of
 from rlsim.live.clock import SERVICES, Clock, run_virtual
-from rlsim.live.crews import task_of, taught, workload_of
 from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake_crew import fake_crew
+from rlsim.live.fake import fake_crew
 from rlsim.live.protocols import Call, Made, Record, Weights
-from rlsim.results.journal import NoJournal
-from rlsim.world.making import make_controller, make_world
+from rlsim.resolve import Plan, plan
+from rlsim.results.replay.decisions import NoJournal
 
 CAP = 12
 TOKEN_TICKS = 10**11

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlsim.core.steptime import StepTime
 from rlsim.costs.steplaw import StepLaw
-from rlsim.live.composition import Batch
-from rlsim.live.pace import GRACE_TICKS, Pace, lateness, read_law, write_law
+from rlsim.engine.steptime import StepTime
+from rlsim.live.vllm.batch import Batch
+from rlsim.live.vllm.pace import GRACE_TICKS, Pace, lateness, read_law, write_law
 
 LAW = StepTime(dense_ps=[100] * 20, sequence_ps=[0] * 20, kv_ps=[0, 1, 1, 1], pair_ps=0)
 ONE = Batch(decodes=1, kv_tokens=10)

@@ -20,9 +20,9 @@ from rlsim.core.commands import Train
 from rlsim.core.errors import RlsimError
 from rlsim.live.clock import RealClock
 from rlsim.live.protocols import EngineLostError, Made, TrainerLostError
-from rlsim.live.ray_engine import RayEngine
-from rlsim.live.ray_site import LOOPBACK, RaySite
-from rlsim.live.ray_trainer import RayTrainer
+from rlsim.live.ray.cluster import LOOPBACK, RaySite
+from rlsim.live.ray.engine import RayEngine
+from rlsim.live.ray.trainer import RayTrainer
 from rlsim.live.site import Needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")]

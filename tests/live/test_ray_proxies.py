@@ -18,14 +18,15 @@ from scripted import EngineScript, TrainerScript, call
 
 from rlsim.core.commands import Train
 from rlsim.core.errors import ParameterError, RlsimError
-from rlsim.live import ray_clock, ray_host
-from rlsim.live.notes import EngineFiles, read_steps
 from rlsim.live.protocols import EngineLostError, Made, TrainerLostError, Weights
-from rlsim.live.ray_actor import ActorGoneError
-from rlsim.live.ray_clock import Offset, node_now, offset
-from rlsim.live.ray_engine import RayEngine
-from rlsim.live.ray_freight import Freight
-from rlsim.live.ray_trainer import RayTrainer
+from rlsim.live.ray import clock as ray_clock
+from rlsim.live.ray import host as ray_host
+from rlsim.live.ray.actor import ActorGoneError
+from rlsim.live.ray.clock import Offset, node_now, offset
+from rlsim.live.ray.engine import RayEngine
+from rlsim.live.ray.files import Freight
+from rlsim.live.ray.trainer import RayTrainer
+from rlsim.live.vllm.step_log import EngineFiles, read_steps
 
 SECOND = 10**12
 

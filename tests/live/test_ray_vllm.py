@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from rlsim.build import Plan, plan
 from rlsim.core.commands import Submit
 from rlsim.core.events import Finished, ReplicaLost, Synced
+from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
-from rlsim.live.crew import Crew
+from rlsim.live.components import Crew
 from rlsim.live.execution import Execution
-from rlsim.live.ray_site import RaySite
+from rlsim.live.ray.cluster import RaySite
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.results.journal import NoJournal
+from rlsim.resolve import Plan, plan
 from rlsim.results.metrics import metrics
-from rlsim.results.record import replay
-from rlsim.scenario.source import load
-from rlsim.world.making import make_controller
+from rlsim.results.replay.decisions import NoJournal, replay
+from rlsim.scenario.document import load
 
 pytestmark = [
     pytest.mark.slow,

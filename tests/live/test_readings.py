@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.core.errors import RlsimError
-from rlsim.live.readings import (
+from rlsim.live.signals import (
     LEAST_SEEN,
     REPEATED_TOKENS,
     REPEATS,

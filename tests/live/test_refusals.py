@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from policy_runs import POLICIES, scenario
 
-from rlsim.build import plan
 from rlsim.core.errors import ParameterError
+from rlsim.live.assemble import trainer_refusals
 from rlsim.live.backends import Fake, backend
-from rlsim.live.crews import trainer_refusals
 from rlsim.live.run import oracles, refuse
+from rlsim.resolve import plan
 
 
 def test_presets_that_know_lengths_still_to_come_are_these() -> None:

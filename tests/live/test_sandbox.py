@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlsim.core.commands import CallTool
 from rlsim.live.pool import Served
 from rlsim.live.sandbox import CALCULATOR, Bounds, Calculator, CalculatorTool, Sandbox, SandboxError
-from rlsim.live.spelling import ALPHABET, Spelling
+from rlsim.live.texts import ALPHABET, Spelling
 
 
 def answer(text: str) -> str:

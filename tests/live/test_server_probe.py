@@ -11,10 +11,10 @@ pytest.importorskip("aiohttp")
 from small_server import WORD_TOKENS, SmallServer
 
 from rlsim.core.errors import ParameterError
+from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.probe import probe_all
+from rlsim.live.openai.settings import server_settings
 from rlsim.live.protocols import EngineLostError
-from rlsim.live.servers.offers import ServerOffers
-from rlsim.live.servers.probe import probe_all
-from rlsim.live.servers.settings import server_settings
 
 
 def offers_of(*servers: SmallServer, model: str = "") -> tuple[ServerOffers, ...]:

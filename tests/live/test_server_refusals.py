@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from policy_runs import POLICIES, commands, run_of, scenario
 
-from rlsim.build import plan
 from rlsim.core.commands import Abort, SetRole, Submit, Sync
-from rlsim.live.servers.offers import Prompt, ServerOffers
-from rlsim.live.servers.refusals import Needs, needs_of, refusals
+from rlsim.live.openai.capabilities import Prompt, ServerOffers
+from rlsim.live.openai.refusals import Needs, needs_of, refusals
+from rlsim.resolve import plan
 
 EVERYTHING = ServerOffers(
     url="http://127.0.0.1:8000/v1",

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.servers.settings import Patience, server_settings, settings_of, url_errors
+from rlsim.live.openai.settings import Patience, server_settings, settings_of, url_errors
 from rlsim.scenario.live import Live
 
 HERE = "http://127.0.0.1:8000/v1"
@@ -99,7 +99,7 @@ def test_an_environment_without_the_extra_is_told_its_name_in_one_line() -> None
     code = (
         "import sys; sys.modules['aiohttp'] = None\n"
         "from rlsim.core.errors import ParameterError\n"
-        "try:\n    import rlsim.live.openai_engine\n"
+        "try:\n    import rlsim.live.openai.engine\n"
         "except ParameterError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -109,7 +109,7 @@ def test_an_environment_without_the_extra_is_told_its_name_in_one_line() -> None
 
 def test_what_checks_a_scenario_imports_neither_http_nor_an_engine() -> None:
     code = (
-        "import sys, rlsim.live.servers.settings, rlsim.live.servers.refusals, rlsim.live.servers.dialects\n"
+        "import sys, rlsim.live.openai.settings, rlsim.live.openai.refusals, rlsim.live.openai.dialects\n"
         "print(sorted({'aiohttp', 'vllm', 'torch', 'prometheus_client'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

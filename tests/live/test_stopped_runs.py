@@ -26,7 +26,7 @@ def scenario_file(directory: Path, steps: int = ENDLESS, warmup: int = 0) -> Pat
 
 def begin(scenario: Path, out: Path, code: str = "", engine: str = "fake") -> subprocess.Popen[str]:
     """``rlsim run --live`` in a process of its own; ``code`` runs before it."""
-    program = f"{code}\nfrom rlsim.cli import main; main()"
+    program = f"{code}\nfrom rlsim.cli.main import main; main()"
     command = [sys.executable, "-c", program, "run", str(scenario), "--live", engine, "--out", str(out)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, "NO_COLOR": "1"})
@@ -50,7 +50,7 @@ def wait_for(out: Path, size_bytes: int) -> None:
 
 
 def replayed(out: Path) -> str:
-    command = [sys.executable, "-c", "from rlsim.cli import main; main()", "replay", str(folder(out))]
+    command = [sys.executable, "-c", "from rlsim.cli.main import main; main()", "replay", str(folder(out))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -137,7 +137,7 @@ def test_a_file_that_may_not_grow_stops_the_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     code = (
-        "import rlsim.results.journal as journal\n"
+        "import rlsim.results.replay.decisions as journal\n"
         "journal.RESERVE_BYTES = 4096\n"
         "journal.FileJournal.__init__.__defaults__ = (4096,)\n"
         f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, {hard}))"

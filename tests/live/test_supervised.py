@@ -16,11 +16,11 @@ import torch
 from policy_runs import scenario
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.models import Model, model_of
-from rlsim.live.rank import Rank
-from rlsim.live.recipe import Recipe
-from rlsim.live.small_model import Shape, write_model
 from rlsim.live.tasks.registry import make_task
+from rlsim.live.torch.checkpoints import Model, model_of
+from rlsim.live.torch.rank import Rank
+from rlsim.live.torch.recipe import Recipe
+from rlsim.live.torch.small_llama import Shape, write_model
 
 SYMBOLS = 16
 TASK = make_task("successor", {"symbols": SYMBOLS, "partial_credit": False})

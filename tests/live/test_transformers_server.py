@@ -18,10 +18,10 @@ from server_runs import call, offers_of, plan_on, settings_for, with_engine
 from tiny_models import write_folder
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.live.openai.engine import OpenAiEngine
+from rlsim.live.openai.settings import ServerSettings
 from rlsim.live.protocols import Made
-from rlsim.live.servers.settings import ServerSettings
-from rlsim.planning.live import run_arm
+from rlsim.studies.live import run_arm
 
 pytestmark = pytest.mark.slow
 

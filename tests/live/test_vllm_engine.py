@@ -16,20 +16,19 @@ import numpy as np
 import pytest
 from small_runs import BASE
 
-from calibration.vllm_scheduler import vllm_available
-from rlsim.build import plan
-from rlsim.core.engine import EngineLimits, Request
+from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.core.errors import RlsimError
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.steplaw import StepLaw
-from rlsim.live.notes import EngineFiles, StepNote, read_steps
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
 from rlsim.live.protocols import Call, EngineLostError, Made, Weights
 from rlsim.live.tasks import vocabulary
-from rlsim.live.tiny_model import KV_BYTES_PER_TOKEN, VOCABULARY, write_tiny_model
-from rlsim.live.vllm_engine import VllmEngine
-from rlsim.live.vllm_setup import EngineSetup, paced_setup
+from rlsim.live.vllm.engine import VllmEngine
+from rlsim.live.vllm.setup import KV_BYTES_PER_TOKEN, VOCABULARY, EngineSetup, paced_setup, write_tiny_model
+from rlsim.live.vllm.step_log import EngineFiles, StepNote, read_steps
+from rlsim.resolve import plan
 from rlsim.scenario.schema import Scenario
 
 pytestmark = [

@@ -32,12 +32,12 @@ from tiny_models import write_folder, write_weights
 from rlsim.core.commands import Abort
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
-from rlsim.live.openai_engine import OpenAiEngine
+from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.engine import OpenAiEngine
+from rlsim.live.openai.settings import ServerSettings
 from rlsim.live.protocols import Made, Weights
-from rlsim.live.servers.offers import ServerOffers
-from rlsim.live.servers.settings import ServerSettings
-from rlsim.planning.live import run_arm
 from rlsim.results.metrics import metrics
+from rlsim.studies.live import run_arm
 
 pytestmark = pytest.mark.slow
 

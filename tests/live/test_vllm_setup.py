@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from small_runs import BASE
 
-from rlsim.build import plan
 from rlsim.core.errors import RlsimError
-from rlsim.live.vllm_setup import EngineSetup, engine_args, paced_setup, require_vllm, scheduler_name, setup_of
+from rlsim.live.vllm.setup import EngineSetup, engine_args, paced_setup, require_vllm, scheduler_name, setup_of
+from rlsim.resolve import plan
 from rlsim.scenario.schema import Scenario
 
 POOL = plan(Scenario.model_validate(BASE)).pools[0]
@@ -76,7 +76,7 @@ def test_without_vllm_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 def test_importing_what_drives_engines_imports_no_engine() -> None:
     program = (
-        "import sys, rlsim.live.capabilities, rlsim.live.vllm_engine; "
+        "import sys, rlsim.live.vllm.refusals, rlsim.live.vllm.engine; "
         "print([name for name in ('vllm', 'torch', 'safetensors', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

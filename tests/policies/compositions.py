@@ -9,10 +9,10 @@ from controller_parts import STRATEGIES, WATCHING
 from hypothesis import strategies as st
 from policy_runs import ran, scenario
 
-from rlsim.build import PlanError, plan
 from rlsim.core.errors import DeadlockError
 from rlsim.policies import combinations
 from rlsim.policies.ordering.predictors import NAMES
+from rlsim.resolve import PlanError, plan
 
 Refusal = tuple[dict[str, Any], str, object, str]
 """A policy, the key that is refused, what was found there, and words of what is allowed."""

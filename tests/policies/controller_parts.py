@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from rlsim.controller import Controller
 from rlsim.core.view import Sample, Shape, View
-from rlsim.policies.policy import Policy
-from rlsim.policies.protocols import Batch
+from rlsim.policies.protocols import Batch, Policy
 from rlsim.policies.registry import make_part
 
 PROMPT_TOKENS = 7

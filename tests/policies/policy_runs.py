@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlsim.build import plan
 from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train, WakeAt
 from rlsim.core.events import (
     Aborted,
@@ -24,8 +23,9 @@ from rlsim.core.events import (
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 from rlsim.presets import load_preset, preset_names
+from rlsim.resolve import plan
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 SPREAD = {"law": "uniform", "low_tokens": 1, "high_tokens": 60}
 PROMPT_TOKENS = 24

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from rlsim.build import plan
 from rlsim.core.commands import Submit
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_ticks
+from rlsim.executor.run import Run
+from rlsim.resolve import plan
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 from rlsim.workload.lengths import LengthLaw
-from rlsim.world.making import Run
 
 STEP_SECONDS = 0.01
 STEP = to_ticks(STEP_SECONDS)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from rlsim.build import Plan, plan
 from rlsim.core.commands import Train
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.core.view import Sample, Shape, View
+from rlsim.executor.run import make_controller, make_world
 from rlsim.policies.ordering.predictors import outlived
+from rlsim.resolve import Plan, plan
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import Simulation
-from rlsim.world.making import make_controller, make_world
 
 STEP_SECONDS = 0.01
 REPLICATIONS = 8

@@ -11,15 +11,15 @@ from allocation_parts import PARTS
 from compositions import does_stall, fault, preset
 from policy_runs import AGENTS, SPREAD, batches, commands, ran, scenario
 
-from rlsim.build import PlanError, plan
 from rlsim.core.commands import Abort, Score, SetRole, Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
 from rlsim.learning.course import Course, Progress, TrainedSample
 from rlsim.policies.registry import CHOICES
+from rlsim.resolve import PlanError, plan
 from rlsim.results.metrics import ledger_tokens
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 PRESETS: dict[str, dict[str, Any]] = {
     "sync-colocated": {},

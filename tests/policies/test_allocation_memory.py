@@ -10,12 +10,12 @@ import pytest
 from policy_runs import AGENTS, batches, commands, ran, scenario
 from remembered_groups import grown, remember, started
 
-from rlsim.build import plan
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
+from rlsim.resolve import plan
 from rlsim.results.metrics import ledger_tokens, metrics
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 LEARNT: dict[str, Any] = {
     "learning": {"population": {"mean_success": 0.5}},

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from scripted_groups import complete, enlarge, made, offers, opened, rest, rewards_of
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.group_laws import all_succeed, useful_group_expected
+from rlsim.core.group_statistics import all_succeed, useful_group_expected
 from rlsim.learning.closed_forms import square_root_allocation
-from rlsim.policies.allocation.beliefs import Belief, Beliefs
-from rlsim.policies.allocation.outcomes import variance
-from rlsim.policies.allocation.pool import by_weight
+from rlsim.policies.allocation.estimators import Belief, Beliefs, variance
+from rlsim.policies.allocation.prompt_selection import by_weight
 from rlsim.policies.hooks import Verdict
 
 # -- what is believed of a prompt --------------------------------------------------------------------------

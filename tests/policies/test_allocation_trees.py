@@ -12,7 +12,7 @@ from remembered_groups import branch_off, grown, started
 from rlsim.core.commands import Submit
 from rlsim.core.events import Finished, Noticed
 from rlsim.core.log import RunLog
-from rlsim.policies.allocation.trace import _anchors, _mixed
+from rlsim.policies.allocation.branching import _anchors, _mixed
 from rlsim.policies.hooks import GO_ON, Verdict
 from rlsim.results.metrics import ledger_tokens
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scripted_groups import enlarge, extended, made, opened, rest, rewards_of
 
 from rlsim.core.errors import ParameterError
-from rlsim.policies.allocation.sharing import shared_out
-from rlsim.policies.allocation.xrpo import surest
+from rlsim.policies.allocation.estimators import shared_out
+from rlsim.policies.allocation.waves import surest
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from small_runs import planned
 
 from rlsim.results.metrics import Metrics, metrics
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 GPUS, SAMPLES, LENGTH, TOKEN_SECONDS = 8, 64, 200, 1e-3
 GENERATION_SECONDS = SAMPLES * LENGTH * TOKEN_SECONDS / GPUS

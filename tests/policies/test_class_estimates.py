@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from serving_runs import served
 
 from rlsim.core.errors import ParameterError
+from rlsim.core.hashing import normal
 from rlsim.core.loads import Loads
 from rlsim.core.view import Group, RequestClass, Sample, Shape, View
-from rlsim.policies.hashed import normal
-from rlsim.policies.ordering.by_length import ShortestFirst
 from rlsim.policies.ordering.predictors import ClassCorrected, Expected, PredictionError, prediction_error
+from rlsim.policies.ordering.priorities import ShortestFirst
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
 SHAPE = Shape(1, 1, 1, 8, classes=(RequestClass("chat"), RequestClass("code")))

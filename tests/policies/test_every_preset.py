@@ -14,12 +14,12 @@ from policy_runs import (
     scenario,
 )
 
-from rlsim.build import plan
 from rlsim.core.commands import Abort, CallTool, Submit, Sync
 from rlsim.core.events import Aborted, Started, ToolReturned
+from rlsim.executor.run import make_controller
 from rlsim.presets import load_preset, preset_names
-from rlsim.sim.run import simulate
-from rlsim.world.making import make_controller
+from rlsim.resolve import plan
+from rlsim.sim.simulation import simulate
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
 COLOCATED = [name for name in POLICIES if load_preset(name).parts["placement"]["use"] == "colocated"]

@@ -28,7 +28,7 @@ from policy_runs import ran
 
 from rlsim.core.loads import Loads
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.batching.oldest_step_first import OldestStepFirst
+from rlsim.policies.batching import OldestStepFirst
 from rlsim.policies.protocols import Batch
 
 ABORT = {"use": "publish", "mode": "abort"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlsim.policies.hashed import exponential, gamma, normal, uniform
+from rlsim.core.hashing import exponential, gamma, normal, uniform
 
 DRAWS = 4000
 

@@ -14,8 +14,8 @@ from policy_runs import commands, fates, ran
 from rlsim.core.commands import Sync, Train
 from rlsim.core.events import Aborted, Cut, Finished, Synced, Trained
 from rlsim.core.log import RunLog
-from rlsim.core.mismatch import Mismatch
 from rlsim.core.ticks import to_ticks
+from rlsim.workload.mismatch import Mismatch
 
 few = settings(max_examples=15, deadline=None)
 

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import AGENTS, POLICIES, ran, scenario
 
-from rlsim.build import plan
-from rlsim.build.money import gpus_used
 from rlsim.core.commands import SetRole, Submit, Train
 from rlsim.core.events import Aborted, RoleSet, Synced
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.placement.lending import DynamicSchedule, HybridSwitching, Switching
+from rlsim.executor.run import make_controller
+from rlsim.policies.placement import DynamicSchedule, HybridSwitching, Switching
+from rlsim.resolve import plan
+from rlsim.resolve.scenario import gpus_used
 from rlsim.results.metrics import metrics
 from rlsim.results.tables import digest
-from rlsim.sim.run import simulate
-from rlsim.world.making import make_controller
+from rlsim.sim.simulation import simulate
 
 few = settings(max_examples=15, deadline=None)
 HYBRIDS = ["verl-v1-separate-async-hybrid", "verl-fully-async-dynamic", "roll-agentic-partial-gpu"]

@@ -11,11 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rlsim.core.loads import Loads
 from rlsim.core.view import Group, Pool, RequestClass, Sample, Shape, View
-from rlsim.policies.admission.refill_empty import RefillEmpty
-from rlsim.policies.dispatch.by_class import ByClass
-from rlsim.policies.dispatch.by_pool import ByContext, ByWeight
-from rlsim.policies.migration.balance import Balance
-from rlsim.policies.migration.repack import Repack
+from rlsim.policies.admission.fixed_concurrency import RefillEmpty
+from rlsim.policies.dispatch.pools import ByClass, ByContext, ByWeight
+from rlsim.policies.migration import Balance, Repack
 from rlsim.policies.registry import CHOICES
 
 

@@ -16,7 +16,7 @@ from rlsim.core.commands import Abort, Submit, Sync, Train
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Synced
 from rlsim.core.log import RunLog
-from rlsim.policies.admission.sample_slots import SampleSlots, Slots
+from rlsim.policies.admission.fixed_concurrency import SampleSlots, Slots
 
 few = settings(max_examples=10, deadline=None)
 seeds = st.integers(0, 10_000)

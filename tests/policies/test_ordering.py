@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import PROMPT_TOKENS, commands, ran, scenario
 
-from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Finished, Started
@@ -18,14 +17,12 @@ from rlsim.core.loads import Loads
 from rlsim.core.log import Decision, RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.core.view import Group, Sample, Shape, View
-from rlsim.policies.ordering.ageing import Ageing
-from rlsim.policies.ordering.by_length import LongestFirst, ShortestFirst
-from rlsim.policies.ordering.divided import Divided
-from rlsim.policies.ordering.fcfs import Fcfs
-from rlsim.policies.ordering.feedback_queue import FeedbackQueue
+from rlsim.executor.run import make_controller
+from rlsim.policies.ordering.chunked import Divided
 from rlsim.policies.ordering.predictors import outlived, prediction_error
+from rlsim.policies.ordering.priorities import Ageing, Fcfs, FeedbackQueue, LongestFirst, ShortestFirst
 from rlsim.policies.registry import CHOICES
-from rlsim.world.making import make_controller
+from rlsim.resolve import PlanError, plan
 
 few = settings(max_examples=10, deadline=None)
 SHAPE = Shape(prompts_per_step=2, group_size=4, replicas=2, max_num_seqs=8)

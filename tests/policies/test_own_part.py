@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from policy_runs import commands, moments, ran, scenario
 
-from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Scored
+from rlsim.resolve import PlanError, plan
 
 RECIPE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -18,9 +18,9 @@ from rlsim.core.events import Finished, Started, Synced, Trained
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.core.view import Shape, View
-from rlsim.policies.admission.cumulative_capacity import CumulativeCapacity
-from rlsim.policies.leftovers.fates import KeepAll
-from rlsim.policies.policy import Policy
+from rlsim.policies.admission.bounded_staleness import CumulativeCapacity
+from rlsim.policies.leftovers import KeepAll
+from rlsim.policies.protocols import Policy
 from rlsim.policies.registry import make_part
 
 few = settings(max_examples=8, deadline=None)

@@ -15,9 +15,10 @@ from rlsim.policies import protocols
 from rlsim.policies.registry import CHOICES
 
 PACKAGE = Path(rlsim.__file__).parent
-DECIDING = [path for place in ("core", "policies", "controller") for path in sorted((PACKAGE / place).rglob("*.py"))]
+PLACES = ("core", "engine", "policies", "controller")
+DECIDING = [path for place in PLACES for path in sorted((PACKAGE / place).rglob("*.py"))]
 IMPURE = {"simpy", "time", "datetime", "random", "secrets", "uuid", "asyncio", "threading", "socket", "torch", "vllm"}
-NUMPY = {"core/streams.py", "core/luck.py", "core/noise.py"}
+NUMPY = {"core/streams.py", "workload/draws.py", "engine/steptime.py"}
 CLOCKS = {"time", "perf_counter", "monotonic", "process_time", "sleep", "now", "utcnow", "today", "urandom"}
 
 

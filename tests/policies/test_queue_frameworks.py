@@ -20,13 +20,13 @@ from policy_runs import (
     start_lags,
 )
 
-from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit, Sync, Train
 from rlsim.core.events import Synced
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.leftovers.off_policy import OffPolicySteps
+from rlsim.policies.leftovers import OffPolicySteps
+from rlsim.resolve import PlanError, plan
 
 few = settings(max_examples=8, deadline=None)
 seeds = st.integers(0, 10_000)

@@ -15,18 +15,14 @@ from policy_runs import ran
 from rlsim.core.commands import Abort, Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished
+from rlsim.core.hashing import normal, uniform
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.core.view import Group, Sample, Shape, View
-from rlsim.policies.dispatch.consistent_hash import ConsistentHash
-from rlsim.policies.dispatch.least_tokens import LeastTokens
-from rlsim.policies.dispatch.power_of_two import PowerOfTwo
-from rlsim.policies.dispatch.prefix_aware import PrefixAware
-from rlsim.policies.dispatch.tail_split import TailSplit, tail_replicas, work_of
-from rlsim.policies.hashed import normal, uniform
-from rlsim.policies.migration.balance import Balance
-from rlsim.policies.migration.repack import Repack, best_fit
+from rlsim.policies.dispatch.pools import TailSplit, tail_replicas, work_of
+from rlsim.policies.dispatch.routers import ConsistentHash, LeastTokens, PowerOfTwo, PrefixAware
+from rlsim.policies.migration import Balance, Repack, best_fit
 
 few = settings(max_examples=10, deadline=None)
 FOUR: dict[str, Any] = {"cluster__gpus": 6, "rollout__gpus": 4, "workload__prompts_per_step": 8, "run__steps": 3}

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import scenario
 
-from rlsim.build import PlanError, plan
-from rlsim.results.record import replay
-from rlsim.sim.run import simulate
-from rlsim.world.making import make_controller
+from rlsim.executor.run import make_controller
+from rlsim.resolve import PlanError, plan
+from rlsim.results.replay.decisions import replay
+from rlsim.sim.simulation import simulate
 
 RANKS: dict[str, Any] = {"rollout__scheduling_policy": "priority"}
 CLASSES = {"a": {"share": 1, "weight": 2.0}, "b": {"share": 3, "priority": 1, "response_tokens": 9}}

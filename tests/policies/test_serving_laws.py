@@ -25,11 +25,11 @@ from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Trained
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, to_seconds
+from rlsim.executor.run import Run, make_controller
 from rlsim.results.latency import request_columns
-from rlsim.results.record import replay
+from rlsim.results.replay.decisions import replay
 from rlsim.results.statistics import interval
 from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Uniform
-from rlsim.world.making import Run, make_controller
 
 few = settings(max_examples=15, deadline=None, derandomize=True)
 FCFS: dict[str, Any] = {"use": "fcfs"}

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import ran, scenario, start_lags
 
-from rlsim.build import PlanError, plan
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Finished, Started, Synced
 from rlsim.core.log import RunLog
+from rlsim.resolve import PlanError, plan
 
 few = settings(max_examples=12, deadline=None)
 sizes = {

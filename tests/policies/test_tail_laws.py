@@ -22,9 +22,9 @@ from tail_runs import (
     rollout_seconds,
 )
 
-from rlsim.build import Plan
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
+from rlsim.resolve import Plan
 
 SCARCE: dict[str, Any] = {
     "rollout__gpus": 4,

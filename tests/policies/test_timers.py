@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import commands, ran, scenario
 
-from rlsim.build import plan
 from rlsim.core.commands import Abort, Submit, Train, WakeAt
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Finished, Noticed, Started, Synced, Woke
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import Shape, View
+from rlsim.executor.run import make_controller
+from rlsim.executor.termination import Timers
 from rlsim.policies.protocols import Unit
-from rlsim.results.record import replay
-from rlsim.sim.run import simulate
-from rlsim.world.making import make_controller
-from rlsim.world.timers import Timers
+from rlsim.resolve import plan
+from rlsim.results.replay.decisions import replay
+from rlsim.sim.simulation import simulate
 
 PERIOD = to_ticks(0.7)
 

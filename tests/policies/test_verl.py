@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import PROMPT_TOKENS, batches, commands, ends, fates, moments, run_of, scenario, start_lags
 
-from rlsim.build import plan
 from rlsim.core.commands import Abort, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished, Started, Synced, Trained
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.admission.per_version_budget import Budget, PerVersionBudget
+from rlsim.policies.admission.bounded_staleness import Budget, PerVersionBudget
+from rlsim.resolve import plan
 from rlsim.results.tables import tables
 from rlsim.results.utilisation import verl_rollouter_idle_ratio
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 few = settings(max_examples=10, deadline=None)
 seeds = st.integers(0, 10_000)

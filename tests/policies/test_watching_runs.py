@@ -10,11 +10,11 @@ from controller_parts import WATCHING
 from policy_runs import POLICIES, batches, ran
 from scripted_groups import made
 
-from rlsim.build import PlanError
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.policies.registry import CHOICES
+from rlsim.resolve import PlanError
 from rlsim.results.metrics import ledger_tokens
 
 

@@ -9,8 +9,7 @@ import pytest
 from scripted_groups import complete, enlarge, made, offers, opened
 
 from rlsim.core.view import Group, View
-from rlsim.policies.allocation.quality_head import QualityHead
-from rlsim.policies.allocation.recent import Recent
+from rlsim.policies.allocation.estimators import QualityHead, Recent
 from rlsim.policies.hooks import Pick, Verdict
 
 

@@ -8,7 +8,7 @@ from rlsim.core.commands import Submit, Sync, Train
 from rlsim.core.events import Finished, Started, Synced, Trained
 from rlsim.core.log import Decision, FinalRow, GateRow, IterationRow, RunLog, SpanRow, WindowRow
 from rlsim.core.ticks import to_ticks
-from rlsim.world.making import Run
+from rlsim.executor.run import Run
 
 SIZES = (
     "rollout.gpus=1",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from rlsim.build import Plan, plan
-from rlsim.scenario.source import load
-from rlsim.sim.run import simulate
-from rlsim.world.making import Run
+from rlsim.executor.run import Run
+from rlsim.resolve import Plan, plan
+from rlsim.scenario.document import load
+from rlsim.sim.simulation import simulate
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 SMALL = (

@@ -17,14 +17,14 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.events import Scored
 from rlsim.core.log import Decision, OddsRow
 from rlsim.core.ticks import to_ticks
+from rlsim.executor.run import Run
 from rlsim.learning.course import Course
-from rlsim.results.allotted import BANDS, EDGES, ROWS, UNKNOWN, Allotted, allotted, allotted_columns
+from rlsim.results.allocation import BANDS, EDGES, ROWS, UNKNOWN, Allotted, allotted, allotted_columns
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import metrics
-from rlsim.results.plots import allotted_map
+from rlsim.results.plots.run import allotted_map
 from rlsim.results.store import save
 from rlsim.results.tables import digest
-from rlsim.world.making import Run
 
 LEARNING = ("learning={curve: {half_updates: 4}}",)
 PRUNED = (*LEARNING, "policy.parts={allocation: {use: arrol}}")

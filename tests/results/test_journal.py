@@ -14,8 +14,7 @@ import pytest
 from rlsim.core.commands import Abort
 from rlsim.core.events import Started, Woke
 from rlsim.core.log import Decision
-from rlsim.results.journal import FileJournal, JournalError
-from rlsim.results.record import RecordError
+from rlsim.results.replay.decisions import FileJournal, JournalError, RecordError
 from rlsim.results.store import load_decisions
 
 

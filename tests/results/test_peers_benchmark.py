@@ -1,4 +1,4 @@
-"""benchmarks/peers.py without peers: the requests that all are given, and what is made of what was measured."""
+"""evidence/benchmarks/peers.py without peers: the requests that all get, and what is made of the measurements."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from peers import PAGE
-from peers_cases import BLOCK_TOKENS, CASES, Case, read_lengths, requests, scenario, write_trace
-from peers_profile import engine_alone
-from peers_steps import last_replica, law, write_law
-from peers_table import BEGIN, END, Ran, Row, placed, ratio_table, ratios, table
-from peers_tools import TOOLS, Process, Told, ToolError, aisimulate_config, environment, last_words, run_process
 
+from evidence.benchmarks.peers import PAGE
+from evidence.benchmarks.peers_cases import BLOCK_TOKENS, CASES, Case, read_lengths, requests, scenario, write_trace
+from evidence.benchmarks.peers_profile import engine_alone
+from evidence.benchmarks.peers_steps import last_replica, law, write_law
+from evidence.benchmarks.peers_table import BEGIN, END, Ran, Row, placed, ratio_table, ratios, table
+from evidence.benchmarks.peers_tools import (
+    TOOLS,
+    Process,
+    Told,
+    ToolError,
+    aisimulate_config,
+    environment,
+    last_words,
+    run_process,
+)
 from rlsim.core.commands import Submit
 from rlsim.core.events import Finished
 from rlsim.core.log import WindowRow
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 SMALL = Case("small", "40 rollouts in groups of 4", 10, 4, 2, 60, 120, 400, bar=10)
 

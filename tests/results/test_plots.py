@@ -13,9 +13,10 @@ from matplotlib.colors import to_hex, to_rgb
 from small_tables import activity, run_tables, samples
 
 from rlsim.core.errors import ParameterError
-from rlsim.results import plots, style
-from rlsim.results.allotted import ROWS, Allotted
-from rlsim.results.plots_scaling import StalePoint
+from rlsim.results.allocation import ROWS, Allotted
+from rlsim.results.plots import run as plots
+from rlsim.results.plots import style
+from rlsim.results.plots.scaling import StalePoint
 from rlsim.results.statistics import Estimate
 
 OWN = {"rollout": {"decode": 0.75, "idle:staleness": 0.25}, "trainer": {"update_actor": 0.9, "idle:data": 0.1}}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlsim.results.plots_planning import HIGH, Bar, Level, Spot, optimum, pareto, tornado
+from rlsim.results.plots.planning import HIGH, Bar, Level, Spot, optimum, pareto, tornado
+from rlsim.results.plots.style import save_figure
 from rlsim.results.statistics import Estimate
-from rlsim.results.style import save_figure
 
 
 def about(mean: float, half: float | None = None) -> Estimate:

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from runs import small_run
 
-from rlsim.build.money import gpus_used
 from rlsim.core.events import Scored
 from rlsim.core.ticks import to_seconds
+from rlsim.resolve.scenario import gpus_used
 from rlsim.results.metrics import metrics_of
 from rlsim.results.progress import USED, progress_columns, progress_tables, reward_columns, success_at, used_at
 from rlsim.results.store import save

@@ -14,8 +14,8 @@ from rlsim.controller import Controller
 from rlsim.core.commands import Abort, Command, Submit, Sync, Train
 from rlsim.core.events import Aborted, Cut, Event, Finished, Started
 from rlsim.core.log import Decision
-from rlsim.results.record import RecordError, ReplayError, from_json, replay, to_json
-from rlsim.world.making import Run, make_controller
+from rlsim.executor.run import Run, make_controller
+from rlsim.results.replay.decisions import RecordError, ReplayError, from_json, replay, to_json
 
 WHOLE = st.integers(0, 2**60)
 SEGMENTS = st.lists(st.tuples(WHOLE, WHOLE), max_size=3).map(tuple)

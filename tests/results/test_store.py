@@ -14,10 +14,10 @@ from runs import TURNS, small_run
 from rlsim.core.errors import ParameterError
 from rlsim.results import store
 from rlsim.results.metrics import metrics
-from rlsim.results.record import RecordError
+from rlsim.results.replay.decisions import RecordError
 from rlsim.results.store import StoreError, load_decisions, save, write_metrics, write_run
 from rlsim.results.tables import TABLES, tables
-from rlsim.scenario.source import load
+from rlsim.scenario.document import load
 
 
 def files(directory: Path) -> dict[str, bytes]:

@@ -11,15 +11,15 @@ import pytest
 from handmade import handmade
 from runs import PRESETS, TURNS, small_run
 
-from rlsim.build import plan
 from rlsim.core.commands import Submit
 from rlsim.core.events import Aborted, Finished
+from rlsim.resolve import plan
 from rlsim.results.activity import activity
 from rlsim.results.history import read_history
 from rlsim.results.metrics import metrics
 from rlsim.results.tables import TABLES, tables
-from rlsim.scenario.source import load
-from rlsim.sim.run import simulate
+from rlsim.scenario.document import load
+from rlsim.sim.simulation import simulate
 
 WATCHED = Path(__file__).parents[2] / "scenarios" / "live" / "watched.yaml"
 

@@ -8,11 +8,11 @@ from collections import Counter, defaultdict
 import pytest
 from small_tables import activity, run_tables, services
 
-from rlsim.build import plan
+from rlsim.resolve import plan
 from rlsim.results import trace
 from rlsim.results.tables import tables
-from rlsim.scenario.source import load
-from rlsim.sim.run import simulate
+from rlsim.scenario.document import load
+from rlsim.sim.simulation import simulate
 
 QUICKSTART = "scenarios/quickstart.yaml"
 SMALL = ["workload.prompts_per_step=4", "workload.group_size=4", "trainer.updates_per_step=1"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from runs import small_plan, small_run
 
+from rlsim.results.bottleneck import verdict
 from rlsim.results.metrics import Metrics, metrics
 from rlsim.results.utilisation import USES, Utilisation
-from rlsim.results.verdict import verdict
 
 
 def shares(**given: float) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlsim.core.commands import Submit
-from rlsim.results.ways import in_order
+from rlsim.results.replay.dispatch_delay import in_order
 from rlsim.sim.recorded import CallKeys
 
 

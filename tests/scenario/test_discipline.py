@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from rlsim.build.discipline import make_discipline
-from rlsim.core.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.core.errors import ScenarioError
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.scenario.source import load
+from rlsim.engine.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.resolve.engine import make_discipline
+from rlsim.scenario.document import load
 
 Write = Callable[..., str]
 SECTION = """\

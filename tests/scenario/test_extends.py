@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlsim.core.errors import ScenarioError
-from rlsim.scenario.source import load
+from rlsim.scenario.document import load
 
 SHARED = """
 framework: shared

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rlsim.core.errors import ParameterError, ScenarioError, unknown
-from rlsim.scenario.source import load
+from rlsim.scenario.document import load
 
 Write = Callable[..., str]
 FREE = ("mean_tokens", "sigma", "cap_tokens", "tail_index", "max_staleness")

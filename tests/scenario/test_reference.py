@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from evidence.docs_pages import COMMAND, reference
 from rlsim.core.errors import ScenarioError
-from rlsim.planning.scenario_reference import COMMAND, reference
-from rlsim.scenario.source import load
+from rlsim.scenario.document import load
 
 ROOT = Path(__file__).parents[2]
 PAGE = reference()

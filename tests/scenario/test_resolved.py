@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlsim.scenario.resolved import resolved_yaml
+from rlsim.scenario.document import load, resolved_yaml
 from rlsim.scenario.schema import Scenario
-from rlsim.scenario.source import load
 
 Write = Callable[..., str]
 NUMBERS = st.integers(0, 2**63 - 1) | st.floats(0, allow_nan=False, allow_infinity=False)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from rlsim.core.errors import ScenarioError
 from rlsim.scenario import schema
-from rlsim.scenario.source import load
+from rlsim.scenario.document import load
 
 Write = Callable[..., str]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlsim.core.errors import ScenarioError
-from rlsim.scenario.source import load
+from rlsim.scenario.document import load
 
 Write = Callable[..., str]
 
@@ -182,6 +182,6 @@ def test_faults_of_every_layer_come_at_once(written: Write, base: str) -> None:
 
 
 def test_loading_does_not_import_pydantic() -> None:
-    code = "import sys, rlsim.scenario, rlsim.scenario.source; sys.exit('pydantic' in sys.modules)"
+    code = "import sys, rlsim.scenario, rlsim.scenario.document; sys.exit('pydantic' in sys.modules)"
     root = str(Path(__file__).parents[2])
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}).returncode == 0

@@ -9,17 +9,16 @@ from typing import Any, ClassVar
 
 from hypothesis import settings
 
-from rlsim.build import Plan, plan
 from rlsim.core.commands import CallTool, Command, Submit, Train
 from rlsim.core.events import Aborted, Finished, ToolReturned
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import Shape, View
+from rlsim.executor.run import make_controller, make_world
 from rlsim.policies.protocols import Batch, Unit
+from rlsim.resolve import Plan, plan
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.run import simulate
-from rlsim.sim.simulation import Simulation
-from rlsim.world.making import make_controller, make_world
+from rlsim.sim.simulation import Simulation, simulate
 
 FEW = settings(max_examples=15, deadline=None, derandomize=True)
 MANY = settings(max_examples=80, deadline=None, derandomize=True)

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import MANY, STEP, finishes, intervals, planned, ran, spans, spread, submissions, train_ticks
 
-from rlsim.core.engine import EngineLimits, Request
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.sim.run import simulate
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
+from rlsim.sim.simulation import simulate
 
 PROMPT = 40
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=24)

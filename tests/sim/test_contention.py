@@ -13,7 +13,7 @@ from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.live.backends import backend
 from rlsim.live.run import refuse
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 BESIDE: dict[str, Any] = {
     "policy.preset": "one-step-off",

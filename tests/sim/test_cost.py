@@ -1,10 +1,10 @@
-"""What a run costs, in events: the measure that no noisy machine can blur. Times are in benchmarks/scale.py."""
+"""What a run costs, in events: no noisy machine can blur that measure. Times are in evidence/benchmarks/scale.py."""
 
 from __future__ import annotations
 
 import pytest
-from scale import CASES, once, scenario
 
+from evidence.benchmarks.scale import CASES, once, scenario
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 

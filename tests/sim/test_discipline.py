@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from small_runs import finishes, planned, ran
 
-from rlsim.core.engine import Request
 from rlsim.core.log import RunLog
-from rlsim.core.replica import Replica
 from rlsim.core.ticks import to_ticks
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import Request
+from rlsim.executor.run import make_controller, make_world
 from rlsim.sim.simulation import Simulation
-from rlsim.world.making import make_controller, make_world
 
 STEP_TIME = {
     "source": "coefficients",

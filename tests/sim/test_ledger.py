@@ -14,7 +14,7 @@ from rlsim.core.commands import Train
 from rlsim.core.errors import DeadlockError
 from rlsim.core.log import RunLog
 from rlsim.presets import load_preset, preset_names
-from rlsim.sim.run import simulate
+from rlsim.sim.simulation import simulate
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "areal": [{"max_head_offpolicyness": 2, "max_concurrent_rollouts": 9}],

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import FEW, finishes, ledger_is_closed, planned, ran, spread, submissions, turns
 
-from rlsim.build import Plan
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
+from rlsim.executor.run import Run, make_controller, make_world
+from rlsim.resolve import Plan
 from rlsim.results.metrics import metrics
-from rlsim.sim.run import simulate
-from rlsim.sim.simulation import Simulation
-from rlsim.world.making import Run, make_controller, make_world
+from rlsim.sim.simulation import Simulation, simulate
 
 STEP_TIME = {
     "source": "coefficients",

@@ -16,7 +16,7 @@ from small_runs import FEW, MANY, STEP, UNIFORM, finishes, in_flight_ticks, in_t
 from rlsim.core.log import RunLog, ServiceRow
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks
 from rlsim.sim.clock import SERVICES, Clock, Timer
-from rlsim.sim.pool import WorkerPool
+from rlsim.sim.trainer import WorkerPool
 
 JOBS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30)), min_size=1, max_size=30)
 RUNS, JOBS_A_RUN, WARM_UP = 16, 2500, 300

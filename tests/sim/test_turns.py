@@ -26,16 +26,16 @@ from small_runs import (
 )
 
 from rlsim.core.commands import CallTool, Submit
-from rlsim.core.engine import EngineLimits, Request
 from rlsim.core.events import Aborted, Finished, Synced, ToolReturned
 from rlsim.core.log import RunLog
-from rlsim.core.replica import Replica
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import to_ticks
+from rlsim.engine.replica import Replica
+from rlsim.engine.requests import EngineLimits, Request
+from rlsim.engine.steptime import StepTime
+from rlsim.executor.run import make_world
 from rlsim.sim.clock import Clock
 from rlsim.sim.fleet import Fleet
-from rlsim.sim.run import simulate
-from rlsim.world.making import make_world
+from rlsim.sim.simulation import simulate
 
 BLOCK, PROMPT = 16, 40
 HALF = to_ticks(0.5)

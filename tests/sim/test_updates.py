@@ -26,13 +26,13 @@ from small_runs import (
     turns,
 )
 
-from rlsim.build import PlanError
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Aborted, Finished
 from rlsim.core.log import RunLog
-from rlsim.core.steptime import StepTime
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
-from rlsim.sim.run import simulate
+from rlsim.engine.steptime import StepTime
+from rlsim.resolve import PlanError
+from rlsim.sim.simulation import simulate
 
 UNEVEN = {"source": "coefficients", "base_seconds": 0.01, "per_sequence_seconds": 0.001}
 IN_FLIGHT = {

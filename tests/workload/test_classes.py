@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
-from rlsim.workload.classes import ClassLaws
+from rlsim.workload.draws import ClassLaws
 from rlsim.workload.lengths import Constant, LengthLaw, Lognormal, Uniform
 from rlsim.workload.workload import Workload
 

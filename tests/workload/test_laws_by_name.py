@@ -9,13 +9,13 @@ import pytest
 from rlsim.core.errors import ParameterError
 from rlsim.workload.empirical import Empirical
 from rlsim.workload.latency import ConstantLatency, EmpiricalLatency, GammaLatency, LognormalLatency, NormalLatency
-from rlsim.workload.laws_by_name import (
+from rlsim.workload.lengths import Constant, Gamma, Lognormal, Mixture, Pareto, Uniform
+from rlsim.workload.spec import (
     LATENCY_FIELDS,
     LENGTH_FIELDS,
     latency_from_fields,
     law_from_fields,
 )
-from rlsim.workload.lengths import Constant, Gamma, Lognormal, Mixture, Pareto, Uniform
 
 PATH = "workload.response_tokens"
 
@@ -187,7 +187,7 @@ def test_a_bad_file_is_refused_with_file_and_line(
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\xd8")
     (tmp_path / "large").write_text("1\n" * 100)
-    monkeypatch.setattr("rlsim.workload.samples.LARGEST_FILE_BYTES", 99)
+    monkeypatch.setattr("rlsim.workload.empirical.LARGEST_FILE_BYTES", 99)
     for name, message in (("none", "No such file"), ("binary", "UTF-8"), ("large", "at most 99 bytes")):
         with pytest.raises(ParameterError, match=message):
             latency_from_fields("empirical", {"file": name}, PATH, directory=tmp_path)

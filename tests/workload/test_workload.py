@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.core import luck
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import PlacedStream
+from rlsim.workload import draws as luck
+from rlsim.workload.fitting import group_max_ratio
 from rlsim.workload.latency import GammaLatency, LognormalLatency
 from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Lognormal, Pareto, Uniform
-from rlsim.workload.tails import group_max_ratio
 from rlsim.workload.workload import Drift, Turns, Workload
 
 HUGE = 2**22

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rlsim.core.hashing import hashed
 from rlsim.live.tasks.rules import Draw, Rule
 from rlsim.live.tasks.vocabulary import BOS, EOS, Vocabulary
-from rlsim.policies.hashed import hashed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlsim.core.checks import at_least, fraction, several
 from rlsim.core.errors import ParameterError
+from rlsim.core.hashing import uniform
 from rlsim.core.view import Group, Shape, View
-from rlsim.policies.allocation.beliefs import Beliefs
-from rlsim.policies.allocation.outcomes import usual, variance
-from rlsim.policies.allocation.pool import Pool, by_weight, check_pool
-from rlsim.policies.bounds import at_least, fraction, several
-from rlsim.policies.hashed import uniform
+from rlsim.policies.allocation.estimators import Beliefs, usual, variance
+from rlsim.policies.allocation.prompt_selection import Pool, by_weight, check_pool
 from rlsim.policies.hooks import Offer, Pick, Size
 
 LARGEST_VARIANCE = 0.25

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from rlsim.core.checks import at_least
 from rlsim.core.commands import Submit
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.events import Aborted, Cut, Finished
+from rlsim.core.hashing import normal
 from rlsim.core.log import RunLog
 from rlsim.core.view import Sample, Shape, View
-from rlsim.policies.bounds import at_least
-from rlsim.policies.hashed import normal
 
 PredictorName = Literal[
     "oracle", "noisy", "prompt-mean", "siblings-mean", "siblings-max", "class-prior", "class-corrected", "prefill"

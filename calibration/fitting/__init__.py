@@ -1,0 +1,1 @@
+"""Estimators: robust regression, step-time models and their standard errors."""

@@ -1,0 +1,1 @@
+"""Costs fitted to recorded live runs."""

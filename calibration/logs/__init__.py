@@ -1,0 +1,1 @@
+"""Logs of training runs: read, and fitted to a scenario."""

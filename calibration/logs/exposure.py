@@ -1,0 +1,142 @@
+"""A step law from requests' timelines alone: what each request sat through, times what it costs, is its latency.
+
+Replaying the requests under a law tells which engine steps each of them waited for: how many, with how many sequences,
+KV tokens and prompt tokens. Given those, latencies are linear in the law's coefficients, so least squares gives a
+better law, under which the requests are replayed again, until it no longer changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.logs.estimates import Estimate, least_squares
+from calibration.serving.replay import replay
+from calibration.serving.score import Replayed
+from calibration.serving.timelines import RecordedRun, Timeline
+from rlsim.core.ticks import TICKS_PER_SECOND
+from rlsim.costs.evidence import Provenance
+from rlsim.costs.steplaw import StepLaw
+from rlsim.engine.requests import EngineLimits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BASE, SEQUENCE, KV, PREFILL, MIXED = (
+    "base_seconds",
+    "per_sequence_seconds",
+    "per_kv_token_seconds",
+    "per_prefill_token_seconds",
+    "per_kv_token_seconds beside a prefill chunk, more than alone",
+)
+NAMES = (BASE, SEQUENCE, KV, PREFILL, MIXED)
+ROUNDS = 40
+SETTLED = 1e-4
+DAMPING = 0.5
+BLOCKS = 15
+"""Runs of consecutive requests whose sums intervals are taken from: single requests are not independent."""
+
+
+def fit_law(
+    run: RecordedRun, limits: EngineLimits, asynchronous: bool
+) -> tuple[StepLaw, tuple[Estimate, ...], list[str]]:
+    """The law of least squared relative errors on the first half of the requests, and what they do not tell."""
+    half = len(run.timelines) // 2
+    measured = _measured(run.timelines[:half])
+    values, best, least = _first_guess(run), np.zeros(len(NAMES)), np.inf
+    for _ in range(ROUNDS):
+        exposed = exposure(replay(run, limits, law_of(values), asynchronous), half)
+        error = float(np.sqrt(np.mean((exposed @ values / measured - 1.0) ** 2)))
+        if error < least:
+            best, least = values, error
+        found = _non_negative(exposed, measured)
+        if np.abs(found - values).max() <= SETTLED * np.abs(values).max():
+            break
+        values = (1 - DAMPING) * values + DAMPING * found
+    exposed = exposure(replay(run, limits, law_of(best), asynchronous), half)
+    estimates, unknown = _intervals(exposed, measured, best)
+    provenance = Provenance("fitted", f"timelines of requests ({run.name})")
+    return replace(law_of(best), provenance=provenance), estimates, unknown
+
+
+def law_of(values: NDArray[np.float64]) -> StepLaw:
+    """The affine law with these coefficients, in the order of ``NAMES``."""
+    base, sequence, kv, prefill, mixed = np.maximum(values, 0.0).tolist()
+    law = StepLaw.affine(base, sequence, kv, prefill)
+    return replace(law, mixed_kv_seconds_per_token=(kv + mixed,)) if mixed else law
+
+
+def exposure(replayed: Replayed, count: int) -> NDArray[np.float64]:
+    """Steps, sequences, KV tokens, further prompt tokens and KV tokens beside chunks that each latency sat through.
+
+    Shape (2 ``count``, 5): from queued to first token of each request, then from first to last.
+    """
+    rows = np.array([row[1:] for row in replayed.windows], dtype=float)
+    start, end, steps, decodes, chunks, prefill, kv = rows.T
+    held = steps * kv + decodes * steps * (steps - 1) / 2
+    parts = (steps, steps * (decodes + chunks), held, steps * (prefill - chunks), held * (chunks > 0))
+    timelines = replayed.timelines[:count]
+    events = np.array([timeline[2:] for timeline in timelines]).T
+    times = np.concatenate([start[:1], end]) / TICKS_PER_SECOND
+    at = [[_interpolated(times, start, part, event) for part in parts] for event in events]
+    queued, first, last = (np.array(columns) for columns in at)
+    spans: NDArray[np.float64] = np.concatenate([first - queued, last - first], axis=1).T
+    return spans
+
+
+def _interpolated(
+    times: NDArray[np.float64], start: NDArray[np.float64], part: NDArray[np.float64], event: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The sum of ``part`` up to each event; nothing happens between windows."""
+    total = np.concatenate([[0.0], np.cumsum(part)])
+    knots = np.stack([start / TICKS_PER_SECOND, times[1:]], axis=1).reshape(-1)
+    sums: NDArray[np.float64] = np.interp(event, knots, np.stack([total[:-1], total[1:]], axis=1).reshape(-1))
+    return sums
+
+
+def _measured(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:
+    table = np.array(timelines, dtype=float)
+    latencies: NDArray[np.float64] = np.concatenate([table[:, 3] - table[:, 2], table[:, 4] - table[:, 3]])
+    latencies[latencies <= 0] = 1e-9
+    return latencies
+
+
+def _non_negative(exposed: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:
+    from scipy.optimize import nnls
+
+    seen = exposed.any(axis=1)
+    design = exposed[seen] / measured[seen, None]
+    scale = np.maximum(design.max(axis=0), 1e-300)
+    return np.asarray(nnls(design / scale, np.ones(len(design)))[0] / scale, dtype=np.float64)
+
+
+def _first_guess(run: RecordedRun) -> NDArray[np.float64]:
+    """Half of the median time per token as a constant, the rest on the requests that ran."""
+    table = np.array(run.timelines, dtype=float)
+    pace = float(np.median((table[:, 4] - table[:, 3]) / np.maximum(table[:, 1] - 1, 1)))
+    return np.array([0.5, 0.02, 1e-5, 0.005, 0.0]) * pace
+
+
+def _intervals(
+    exposed: NDArray[np.float64], measured: NDArray[np.float64], values: NDArray[np.float64]
+) -> tuple[tuple[Estimate, ...], list[str]]:
+    """Of the coefficients that are above zero, from sums over blocks of requests."""
+    above = [n for n in range(len(NAMES)) if values[n] > 0]
+    halves = np.array_split(np.arange(len(measured)), 2)
+    blocks = [part for latencies in halves for part in np.array_split(latencies, BLOCKS)]
+    target = np.array([measured[block].sum() for block in blocks])
+    sums = np.array([exposed[block].sum(axis=0) for block in blocks]) / target[:, None]
+    line = least_squares(np.ones(len(target)), [sums[:, n] for n in above])
+    reach = (line.high - line.low) / 2
+    source = "latencies over the steps that requests sat through, all of them replayed"
+    found = [
+        Estimate(f"rollout.step_time.{NAMES[n]}", at, at - by, at + by, source)
+        for n, at, by in zip(above, values[above].tolist(), reach.tolist(), strict=True)
+    ]
+    unknown = [f"{NAMES[n]}: not above zero in this log" for n in range(len(NAMES)) if n not in above]
+    vague = [NAMES[n] for n, one in zip(above, found, strict=True) if one.low <= 0]
+    if vague:
+        unknown.append(f"{', '.join(vague)} one by one: only their sum is certain")
+    return tuple(found), unknown

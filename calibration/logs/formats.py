@@ -1,0 +1,66 @@
+"""Which format a log has, and the reader of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from calibration.logs.consoles import is_dict_line, is_prime_line, read_console_dicts, read_prime_rl
+from calibration.logs.readers import EVENTS, read_jsonl, read_tensorboard, read_trainer_state, read_wandb_csv
+from calibration.logs.records import RunLog
+from calibration.logs.vllm_lines import is_stat_line
+from rlsim.core.errors import ParameterError, unknown
+
+READERS: dict[str, Callable[[Path], RunLog]] = {
+    "jsonl": read_jsonl,
+    "wandb-csv": read_wandb_csv,
+    "trainer-state": read_trainer_state,
+    "console-dicts": read_console_dicts,
+    "prime-rl": read_prime_rl,
+    "tensorboard": read_tensorboard,
+}
+"""Logs with a row a training step."""
+
+VLLM_STATS, TIMELINES = "vllm-stats", "timelines"
+FORMATS = (*READERS, VLLM_STATS, TIMELINES)
+SNIFFED_LINES = 20_000
+
+
+def format_of(path: Path, given: str = "auto") -> str:
+    """The format that was given, or the one that the path's names and first lines show.
+
+    Raises ``ParameterError`` for an unknown name, a path that is not there and a text of no known format.
+    """
+    if given != "auto":
+        if given not in FORMATS:
+            raise unknown("format", given, ("auto", *FORMATS))
+        return given
+    if not path.exists():
+        raise ParameterError("path", str(path), "a log file, or a folder with one")
+    found = _of_folder(path) if path.is_dir() else _of_name(path) or _of_lines(path)
+    if found is None:
+        raise ParameterError(str(path), "a format that is not recognised", f"--format, one of {', '.join(FORMATS)}")
+    return found
+
+
+def _of_folder(path: Path) -> str | None:
+    if (path / "requests.jsonl").exists():
+        return TIMELINES
+    return "tensorboard" if next(path.rglob(f"*{EVENTS}*"), None) else None
+
+
+def _of_name(path: Path) -> str | None:
+    if EVENTS in path.name:
+        return "tensorboard"
+    return {".jsonl": "jsonl", ".csv": "wandb-csv", ".json": "trainer-state"}.get(path.suffix)
+
+
+def _of_lines(path: Path) -> str | None:
+    tests = {VLLM_STATS: is_stat_line, "prime-rl": is_prime_line, "console-dicts": is_dict_line}
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in islice(lines, SNIFFED_LINES):
+            for name, test in tests.items():
+                if test(line):
+                    return name
+    return None

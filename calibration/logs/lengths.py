@@ -1,0 +1,206 @@
+"""The length law of responses from what steps log of them: a mean, and how far the longest or the cut ones are.
+
+A mean and a cap leave the spread open. The longest of n samples, the share that the cap cut, or a standard deviation
+gives it, for a family of laws that has to be assumed: here the capped lognormal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.logs.estimates import Estimate, least_squares, mean_of, mean_reach
+from calibration.logs.steps import Steps
+from rlsim.core.errors import ParameterError
+from rlsim.core.streams import generator
+from rlsim.scenario.schema import Scenario
+from rlsim.workload.fitting import fit_lognormal
+from rlsim.workload.lengths import LengthLaw, Lognormal
+from rlsim.workload.spec import law_from_fields
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MEAN, SIGMA = "workload.response_tokens.mean_tokens", "workload.response_tokens.sigma"
+DRAWS = 400
+SIGMAS = (0.02, 3.0)
+MOSTLY_AT_CAP = 0.5
+"""Share of steps whose longest response is at the cap from which the longest says too little."""
+TREND = 0.05
+"""Relative change over the log from which it is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthFit:
+    """The law, and what was and was not identified."""
+
+    law: LengthLaw
+    settings: dict[str, object]
+    """Keys of the scenario."""
+    estimates: tuple[Estimate, ...]
+    unidentified: tuple[str, ...]
+    prompt_tokens: NDArray[np.float64]
+    """Mean prompt of each step."""
+    response_tokens: NDArray[np.float64]
+    """Mean response of each step."""
+    longest_tokens: NDArray[np.float64] | None
+    """Longest response of each step."""
+
+
+def fit_lengths(steps: Steps, scenario: Scenario) -> LengthFit:
+    """Mean from the mean, spread from the longest, the cut or the deviation; ``ParameterError`` without a mean."""
+    prompts, prompt_settings, unknown = _prompts(steps, scenario)
+    means, longest = _responses(steps, prompts)
+    cap = _cap(steps, scenario, longest)
+    mean = mean_of(MEAN, means[steps.fitted], _columns(steps, "response_mean", "total_mean"))
+    sigma = _sigma(steps, scenario, mean.value, longest, cap)
+    settings: dict[str, object] = dict(prompt_settings)
+    law: LengthLaw
+    if sigma is None:
+        law = _scaled_base(scenario, mean.value)
+        unknown.append("the spread of response lengths: neither the longest nor the share cut says it; as given")
+        settings |= _base_with_mean(scenario, mean.value)
+    else:
+        law = fit_lognormal(None, mean.value, sigma.value, cap)
+        numbers = {"mean_tokens": round(mean.value, 1), "sigma": round(sigma.value, 4), "cap_tokens": cap}
+        settings["workload.response_tokens"] = {"law": "lognormal", **numbers}
+    unknown += _trend(means, steps)
+    found = (mean,) if sigma is None else (mean, sigma)
+    return LengthFit(law, settings, found, tuple(unknown), prompts, means, longest)
+
+
+def _columns(steps: Steps, *quantities: str) -> str:
+    return ", ".join(steps.columns[quantity] for quantity in quantities if steps.has(quantity))
+
+
+def _prompts(steps: Steps, scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, object], list[str]]:
+    given = scenario.workload.prompt_tokens
+    base = law_from_fields(given.law, given.fields, "workload.prompt_tokens").mean_tokens()
+    if steps.has("prompt_mean"):
+        prompts = steps.values["prompt_mean"]
+        logged = float(prompts[steps.fitted].mean())
+        if given.law == "constant" or abs(logged / base - 1) > TREND:
+            return prompts, {"workload.prompt_tokens": round(logged)}, []
+        return prompts, {}, []
+    if steps.has("total_mean") and steps.has("response_mean"):
+        prompts = steps.values["total_mean"] - steps.values["response_mean"]
+        return prompts, {"workload.prompt_tokens": round(float(prompts[steps.fitted].mean()))}, []
+    unknown = [f"the length of prompts: not logged; {base:.0f} tokens, as given"]
+    return np.full(steps.count, base), {}, unknown
+
+
+def _responses(steps: Steps, prompts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Mean and longest response; of totals the mean prompt is taken off."""
+    if steps.has("response_mean"):
+        means = steps.values["response_mean"]
+    elif steps.has("total_mean"):
+        means = steps.values["total_mean"] - prompts
+    else:
+        raise ParameterError(steps.origin, sorted(steps.columns.values()), "the mean length of responses")
+    if means.min() < 1:
+        worst = int(means.argmin())
+        found = f"a mean response of {means[worst]:g} tokens in step {steps.numbers[worst]}"
+        raise ParameterError(steps.origin, found, "at least one token (are prompt and response columns mixed up?)")
+    longest = steps.values.get("response_max")
+    if longest is None and steps.has("total_max"):
+        longest = steps.values["total_max"] - prompts
+    if longest is not None and (longest < means * 0.999).any():
+        worst = int((longest - means).argmin())
+        found = f"longest {longest[worst]:g} below mean {means[worst]:g} in step {steps.numbers[worst]}"
+        raise ParameterError(steps.origin, found, "a longest response of at least the mean (are columns mixed up?)")
+    return means, longest
+
+
+def _cap(steps: Steps, scenario: Scenario, longest: NDArray[np.float64] | None) -> int:
+    given = scenario.workload.response_tokens.fields.get("cap_tokens")
+    if isinstance(given, int):
+        if longest is not None and longest.max() > 1.05 * given:
+            found = f"a response of {longest.max():.0f} tokens"
+            raise ParameterError("workload.response_tokens.cap_tokens", given, f"the cap of the run, which has {found}")
+        return given
+    if longest is None:
+        raise ParameterError("workload.response_tokens.cap_tokens", None, "the longest response that the run allowed")
+    return int(longest.max())
+
+
+def _sigma(
+    steps: Steps, scenario: Scenario, mean: float, longest: NDArray[np.float64] | None, cap: int
+) -> Estimate | None:
+    """From the deviation; else from the longest where they are mostly below the cap; else from the share cut."""
+    fitted = steps.fitted
+    if steps.has("response_std"):
+        values = steps.values["response_std"][fitted]
+        return _solved(values, _deviation, mean, cap, f"{steps.columns['response_std']}, a lognormal assumed")
+    at_cap = 1.0 if longest is None else float((longest[fitted] >= 0.995 * cap).mean())
+    if longest is not None and at_cap < MOSTLY_AT_CAP:
+        scores = _largest_scores(scenario)
+        name = _columns(steps, "response_max", "total_max")
+        source = f"{name}: the longest of {len(scores[1])} samples, a lognormal assumed"
+        values = np.log(np.minimum(longest[fitted], cap))
+        return _solved(values, lambda law: _log_longest(law, scores[0]), mean, cap, source)
+    if steps.has("clipped") and steps.values["clipped"][fitted].max() > 0:
+        values = steps.values["clipped"][fitted]
+        return _solved(values, Lognormal.truncated_share, mean, cap, f"{steps.columns['clipped']}, a lognormal assumed")
+    return None
+
+
+def _deviation(law: Lognormal) -> float:
+    tokens = law.quantile((np.arange(4000) + 0.5) / 4000)
+    return float(tokens.std())
+
+
+def _log_longest(law: Lognormal, scores: NDArray[np.float64]) -> float:
+    return float(np.log(np.clip(law.median_tokens * np.exp(law.sigma * scores), 1, law.cap_tokens)).mean())
+
+
+def _largest_scores(scenario: Scenario) -> tuple[NDArray[np.float64], range]:
+    """Largest normal score of a step's samples, in many draws, correlated within groups as the scenario says."""
+    given = scenario.workload
+    rng = generator(0, "largest of a step")
+    share = given.intra_group_correlation
+    groups = rng.standard_normal((DRAWS, given.prompts_per_step, 1))
+    own = rng.standard_normal((DRAWS, given.prompts_per_step, given.group_size))
+    scores = math.sqrt(share) * groups + math.sqrt(1 - share) * own
+    return scores.max(axis=(1, 2)), range(given.prompts_per_step * given.group_size)
+
+
+def _solved(
+    values: NDArray[np.float64], statistic: Callable[[Lognormal], float], mean: float, cap: int, source: str
+) -> Estimate:
+    """The sigma whose law has the observed mean of a statistic that grows with sigma, and those of its interval."""
+    observed, reach = float(values.mean()), mean_reach(values)
+
+    def solve(target: float) -> float:
+        low, high = SIGMAS
+        for _ in range(40):
+            middle = math.sqrt(low * high)
+            below = statistic(fit_lognormal(None, mean, middle, cap)) < target
+            low, high = (middle, high) if below else (low, middle)
+        return math.sqrt(low * high)
+
+    return Estimate(SIGMA, solve(observed), solve(observed - reach), solve(observed + reach), source)
+
+
+def _base_with_mean(scenario: Scenario, mean: float) -> dict[str, object]:
+    given = scenario.workload.response_tokens
+    if "mean_tokens" not in given.fields:
+        return {}
+    return {"workload.response_tokens": {"law": given.law, **given.fields, "mean_tokens": round(mean, 1)}}
+
+
+def _scaled_base(scenario: Scenario, mean: float) -> LengthLaw:
+    given = scenario.workload.response_tokens
+    fields = {**given.fields, **({"mean_tokens": mean} if "mean_tokens" in given.fields else {})}
+    return law_from_fields(given.law, fields, "workload.response_tokens")
+
+
+def _trend(means: NDArray[np.float64], steps: Steps) -> list[str]:
+    line = least_squares(means / means.mean(), [np.arange(steps.count, dtype=float), np.ones(steps.count)])
+    change = float(line.coefficients[0]) * steps.count
+    if abs(change) < TREND or line.low[0] < 0 < line.high[0]:
+        return []
+    return [f"why responses changed by {change:+.0%} over the log: the law is of the fitted steps; see workload.drift"]

@@ -1,0 +1,114 @@
+"""Engines that work beside the trainer: the factor on their law at which a simulated run is as fast as the real one.
+
+An asynchronous run logs no time of generation. Where the trainer waits for samples, the engines set the pace, and the
+step time says how fast they are; where it does not, any engine that is fast enough gives the same log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibration.logs.costs import SCALE, CostFit
+from calibration.logs.estimates import Estimate, mean_reach
+from calibration.logs.steps import Steps
+from rlsim.core.errors import ParameterError
+from rlsim.resolve import plan
+from rlsim.results.metrics import Metrics, metrics
+from rlsim.scenario.schema import Scenario
+from rlsim.sim.simulation import simulate
+
+LEAST_ELASTICITY = 0.25
+"""Relative change of the step time for a relative change of the engines' below which the trainer sets the pace."""
+LARGEST_FACTOR = 16.0
+TOLERANCE = 0.005
+MOST_ROUNDS = 8
+
+
+def with_settings(scenario: Scenario, settings: Mapping[str, object]) -> Scenario:
+    """The scenario with the values at those key paths; sections that it does not have are made."""
+    tree: dict[str, Any] = scenario.model_dump(mode="json")
+    for path, value in settings.items():
+        *sections, last = path.split(".")
+        node = tree
+        for section in sections:
+            if node.get(section) is None:
+                node[section] = {}
+            node = node[section]
+        node[last] = value
+    return Scenario.model_validate(tree)
+
+
+def simulated(scenario: Scenario) -> list[Metrics]:
+    """The metrics of every replication."""
+    made = plan(scenario)
+    return [metrics(simulate(made, number)) for number in range(scenario.run.replications)]
+
+
+def fit_by_matching(steps: Steps, scenario: Scenario) -> CostFit:
+    """The factor on the step law at which the simulated mean step is that of the fitted steps.
+
+    Its interval counts the spread of the logged steps and that of the replications. Raises ``ParameterError`` when no
+    factor from 1/16 to 16 brings the step time about.
+    """
+    seconds = steps.values["step"][steps.fitted]
+    target = float(seconds.mean())
+    factor, spread, elasticity = _solve(scenario, target, steps)
+    if elasticity < LEAST_ELASTICITY:
+        return CostFit(unidentified=(_trainer_bound(elasticity),))
+    reach = math.hypot(mean_reach(seconds), spread) / target / elasticity
+    source = f"{steps.columns['step']}: simulated runs brought to its mean"
+    found = Estimate(SCALE, factor, factor * math.exp(-reach), factor * math.exp(reach), source)
+    return CostFit((found,), unidentified=("an overhead of every engine step: one number",), scale=factor)
+
+
+def _trainer_bound(elasticity: float) -> str:
+    return (
+        f"the engines' speed: the trainer sets the pace (engines twice as slow change the step by a factor of "
+        f"{2**elasticity:.2f}); as given"
+    )
+
+
+def _solve(scenario: Scenario, target: float, steps: Steps) -> tuple[float, float, float]:
+    """Factor, half the interval of the simulated mean, and the elasticity of the step time; by secants in logs."""
+    at, value, spread = 0.0, *_log_step(scenario, 1.0)
+    step = math.log(target) - value or 0.1
+    elasticity = 0.0
+    for _ in range(MOST_ROUNDS):
+        step = math.copysign(min(max(abs(step), 0.05), 1.5), step)
+        again, next_value, spread = at + step, *_log_step(scenario, math.exp(at + step))
+        elasticity = (next_value - value) / step
+        at, value = again, next_value
+        if elasticity < LEAST_ELASTICITY or abs(math.log(target) - value) < TOLERANCE:
+            break
+        step = (math.log(target) - value) / elasticity
+        if abs(at + step) > math.log(LARGEST_FACTOR):
+            found = (
+                f"a mean step of {target:.4g} s, {math.exp(value):.4g} s simulated with engines x {math.exp(at):.3g}"
+            )
+            raise ParameterError(
+                steps.origin, found, "a step that this scenario can have (GPUs, batch or policy differ?)"
+            )
+    return math.exp(at), spread * target, elasticity
+
+
+def _log_step(scenario: Scenario, factor: float) -> tuple[float, float]:
+    """Log of the mean simulated step with the engines slower by ``factor``, and half its relative interval."""
+    found = [one.step_seconds for one in simulated(slower(scenario, factor))]
+    mean = sum(found) / len(found)
+    return math.log(mean), (mean_reach(np.array(found)) / mean if len(found) > 1 else 0.0)
+
+
+def slower(scenario: Scenario, factor: float) -> Scenario:
+    """The scenario with every engine step longer by ``factor``, its overhead included."""
+    given = scenario.rollout.step_time
+    return with_settings(
+        scenario,
+        {
+            "rollout.step_time.scale": given.scale * factor,
+            "rollout.step_time.offset_seconds": given.offset_seconds * factor,
+        },
+    )

@@ -1,0 +1,274 @@
+"""From a log to a scenario that reproduces its run: everything fitted, put together, held against the last third."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.logs.batches import Priced, price_steps
+from calibration.logs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update, less
+from calibration.logs.estimates import Estimate, mean_reach
+from calibration.logs.lengths import LengthFit, fit_lengths
+from calibration.logs.matching import fit_by_matching, simulated, with_settings
+from calibration.logs.profiles import log_profile
+from calibration.logs.records import RunLog
+from calibration.logs.steps import Steps, read_steps
+from rlsim.core.errors import ParameterError
+from rlsim.costs.evidence import HoldOutError, Provenance
+from rlsim.costs.profile import Profile
+from rlsim.costs.steplaw import StepLaw
+from rlsim.policies.admission.synchronous import Barrier
+from rlsim.resolve import Plan, plan
+from rlsim.results.metrics import Metrics
+from rlsim.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PROFILE = "profile.json"
+MOST_SIMULATED_STEPS = 24
+BATCH_TOLERANCE = 0.05
+SURVIVORS = 0.05
+"""Share by which a simulated run's trained responses are shorter than the generated ones from which it is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The mean step of the held-out third, and that of the simulated scenario."""
+
+    logged_seconds: float
+    reach_seconds: float
+    """Half the 95 % interval of the logged mean: so much is luck."""
+    simulated_seconds: float
+
+    @property
+    def error(self) -> float:
+        """Simulated over logged, less one."""
+        return self.simulated_seconds / self.logged_seconds - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """What a log was worth."""
+
+    steps: Steps
+    estimates: tuple[Estimate, ...]
+    unidentified: tuple[str, ...]
+    scenario: Scenario
+    """With the fitted numbers; its profile is beside it, under ``PROFILE``."""
+    profile: Profile
+    by_quantity: dict[str, HoldOutError]
+    """Errors on the held-out steps, each priced from its own logged lengths."""
+    held: Held
+
+    def estimate(self, key: str) -> Estimate | None:
+        """The fitted number of that key."""
+        return next((one for one in self.estimates if one.key == key), None)
+
+
+def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Reproduction:
+    """Fit what the log identifies of the ``base`` scenario, which says model, GPUs, batch and policy of the run.
+
+    Raises ``ParameterError`` for a log that cannot support a fit, and for scenarios with turns, pools or arrivals.
+    """
+    made = plan(base)
+    _check_plain(base)
+    synchronous = _takes_turns(made)
+    steps = read_steps(log, synchronous, skip)
+    if synchronous and not steps.has("generation"):
+        allowed = "a time of generation: what a step spends on it and on training cannot be told apart without"
+        raise ParameterError(log.origin, sorted(steps.columns.values()), allowed)
+    lengths = fit_lengths(steps, base)
+    _check_batch(steps, lengths, made)
+    priced = price_steps(steps, lengths, made, synchronous)
+    fits = _cost_fits(steps, made, priced)
+    settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
+    scenario = with_settings(base, settings)
+    if not synchronous and steps.has("sync"):
+        fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), made)
+        scenario = with_settings(scenario, fits["sync"].settings)
+    engine = fits["generation"] if synchronous else fit_by_matching(steps, _short(scenario))
+    errors = _errors(steps, priced, fits)
+    last = steps.values["step"][steps.held_out]
+    runs = _simulated(scenario, engine)
+    held = Held(float(last.mean()), mean_reach(last), sum(one.step_seconds for one in runs) / len(runs))
+    everything = (*fits.values(),) if synchronous else (*fits.values(), engine)
+    return Reproduction(
+        steps,
+        (*lengths.estimates, *(one for fit in everything for one in fit.estimates)),
+        (
+            *lengths.unidentified,
+            *_survivors(lengths, runs, steps.fitted),
+            *(said for fit in everything for said in fit.unidentified),
+        ),
+        with_settings(scenario, _profile_source(scenario)),
+        _profile(made, engine, log, steps, errors, held),
+        errors,
+        held,
+    )
+
+
+def _takes_turns(made: Plan) -> bool:
+    """Whether all of a step's samples are begun together, and trained on before the next."""
+    admission = made.policy(made.shape).admission
+    return isinstance(admission, Barrier) or getattr(admission, "num_warmup_batches", None) == 0
+
+
+def _check_plain(base: Scenario) -> None:
+    for key in ("turns", "reward"):
+        if getattr(base.workload, key) is not None:
+            raise ParameterError(f"workload.{key}", "given", "none: logs do not tell generation from tools and scoring")
+    if base.workload.classes or base.rollout.pools:
+        key = "workload.classes" if base.workload.classes else "rollout.pools"
+        raise ParameterError(key, "given", "none: logs of one kind of prompts on one kind of replica are fitted")
+
+
+def _check_batch(steps: Steps, lengths: LengthFit, made: Plan) -> None:
+    """Where a log counts a step's tokens, they must be those of as many samples as the base says."""
+    tokens = _tokens(steps)
+    if tokens is None:
+        return
+    name, counted = tokens
+    samples = float(np.median(counted / (lengths.prompt_tokens + lengths.response_tokens)[-len(counted) :]))
+    expected = made.shape.prompts_per_step * made.shape.group_size
+    if abs(samples / expected - 1) > BATCH_TOLERANCE:
+        found = f"{name}: the tokens of {samples:.0f} samples a step"
+        raise ParameterError(steps.origin, found, f"{expected}, prompts_per_step x group_size of the base scenario")
+
+
+def _tokens(steps: Steps) -> tuple[str, NDArray[np.float64]] | None:
+    """The column that counts tokens, and those of each step (of a running total: of each but the first)."""
+    if steps.has("tokens"):
+        return steps.columns["tokens"], steps.values["tokens"]
+    if steps.has("total_rate"):
+        return steps.columns["total_rate"], steps.values["total_rate"] * steps.values["step"]
+    if steps.has("cumulative_tokens"):
+        grown = np.diff(steps.values["cumulative_tokens"]) / np.diff(steps.numbers)
+        return steps.columns["cumulative_tokens"], grown
+    return None
+
+
+def _cost_fits(steps: Steps, made: Plan, priced: Priced) -> dict[str, CostFit]:
+    fits = {"generation": fit_generation(steps, made, priced)} if steps.synchronous else {}
+    fits |= {"passes": fit_passes(steps, made, priced), "update_actor": fit_update(steps, made, priced)}
+    fits["sync"] = fit_sync(steps, made)
+    constants = sum(fit.fixed_seconds for fit in fits.values())
+    return {**fits, "rest": fit_rest(steps, made.colocated, constants)}
+
+
+def _law(made: Plan, engine: CostFit, log: RunLog, steps: Steps) -> StepLaw:
+    """The base's law with the fitted factor and overhead."""
+    base = made.pools[0].law
+    law = base.calibrated(engine.scale, engine.offset_seconds)
+    if not engine.estimates:
+        return law
+    source = f"{base.provenance.source}, fitted to the log of a {steps.framework} run ({log.origin})"
+    return replace(law, provenance=Provenance("fitted", source))
+
+
+def _profile_source(scenario: Scenario) -> dict[str, object]:
+    noise = scenario.rollout.step_time.noise_cv
+    return {"rollout.step_time": {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": noise}}
+
+
+def _short(scenario: Scenario) -> Scenario:
+    """The same, no longer than it takes to see its step time."""
+    steps = min(scenario.run.steps, MOST_SIMULATED_STEPS)
+    return with_settings(scenario, {"run.steps": steps, "run.warmup_steps": min(scenario.run.warmup_steps, steps - 1)})
+
+
+def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
+    """Seconds that a simulated publication takes beside moving weights (engines finish a step, clients sleep).
+
+    With half its 95 % interval over replications.
+    """
+    moved = plan(scenario).sync.seconds()
+    waits = np.array([max(0.0, one.sync_seconds_per_step - moved) for one in simulated(_short(scenario))])
+    return float(waits.mean()), mean_reach(waits) if len(waits) > 1 else 0.0
+
+
+def _simulated(scenario: Scenario, engine: CostFit) -> list[Metrics]:
+    given = scenario.rollout.step_time
+    settings = {
+        "rollout.step_time.scale": given.scale * engine.scale,
+        "rollout.step_time.offset_seconds": given.offset_seconds * engine.scale + engine.offset_seconds,
+    }
+    return simulated(_short(with_settings(scenario, settings)))
+
+
+def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[str, ...]:
+    """Logs are of trained samples: where long ones are dropped or come late, they are shorter than what is made."""
+    logged = float(lengths.response_tokens[fitted].mean())
+    trained = sum(one.response_tokens_mean for one in runs) / len(runs)
+    if trained > (1 - SURVIVORS) * logged:
+        return ()
+    said = f"with the logged {logged:.0f} tokens generated on average, the simulated run trains on {trained:.0f}"
+    return (f"the lengths that are generated: this policy trains on the shorter ones ({said}); the law is too short",)
+
+
+def _errors(steps: Steps, priced: Priced, fits: dict[str, CostFit]) -> dict[str, HoldOutError]:
+    """Of every quantity that has predictions, and of their sum, on the held-out steps."""
+    held = priced.rows >= steps.held_out.start
+    rows = priced.rows[held]
+    found = {}
+    for name, logged, predicted in _pairs(steps, priced, fits):
+        found[name] = _error(logged[rows], predicted[held], steps.numbers[rows])
+    return found
+
+
+def _pairs(
+    steps: Steps, priced: Priced, fits: dict[str, CostFit]
+) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
+    predicted = {name: fit.predicted for name, fit in fits.items() if fit.predicted is not None}
+    full = {name: each if len(each) == len(priced.rows) else each[priced.rows] for name, each in predicted.items()}
+    for name in ("generation", "update_actor", "sync"):
+        if name in full:
+            yield name, steps.values[name], full[name]
+    if "passes" in full:
+        parts = [steps.values[name] for name in ("old_log_prob", "reference") if steps.has(name)]
+        yield "passes", np.sum(parts, axis=0), full["passes"]
+    if steps.synchronous and "rest" in full and "update_actor" in full:
+        yield "step", steps.values["step"], np.sum(list(full.values()), axis=0)
+
+
+def _error(logged: NDArray[np.float64], predicted: NDArray[np.float64], numbers: NDArray[np.int_]) -> HoldOutError:
+    errors = np.abs(predicted / np.maximum(logged, 1e-12) - 1.0)
+    worst = int(errors.argmax())
+    return HoldOutError(
+        median=round(float(np.median(errors)), 5),
+        p95=round(float(np.quantile(errors, 0.95)), 5),
+        worst=round(float(errors[worst]), 5),
+        where=f"step {numbers[worst]}",
+        points=len(errors),
+    )
+
+
+def _overall(errors: dict[str, HoldOutError], held: Held, steps: Steps) -> HoldOutError:
+    """Of the profile: generation step by step, or the one mean step that it was matched by."""
+    if "generation" in errors:
+        return errors["generation"]
+    error, where = round(abs(held.error), 5), f"the mean of steps from {steps.numbers[steps.held_out.start]}"
+    return HoldOutError(error, error, error, where, 1)
+
+
+def _profile(
+    made: Plan, engine: CostFit, log: RunLog, steps: Steps, errors: dict[str, HoldOutError], held: Held
+) -> Profile:
+    """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
+    law, pool = _law(made, engine, log, steps), made.pools[0]
+    how = "generation of rebuilt batches" if steps.synchronous else "simulated runs brought to the mean step"
+    return log_profile(
+        with_settings(made.scenario, {"model": made.architecture.name}),
+        pool.device.name,
+        law,
+        _overall(errors, held, steps),
+        errors,
+        source=f"{steps.framework}-log",
+        method=f"{law.provenance.source}: {how}",
+        engine=f"as run by {steps.framework}",
+        kv_capacity_tokens=pool.limits.kv_blocks * pool.limits.block_size,
+        notes=f"{steps.count} steps of {steps.origin}; the shape of the law is the base scenario's, not the log's",
+    )

@@ -1,0 +1,182 @@
+"""A run's steps in our quantities: which columns they come from, and which rows are of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.logs.frameworks import QUANTITIES, Framework, framework_of
+from calibration.logs.records import RunLog
+from rlsim.core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FEWEST_STEPS = 9
+"""Six to fit on, three to hold out."""
+SUM_TOLERANCE = 1e-3
+TIMERS = ("generation", "wait", "old_log_prob", "reference", "update_actor", "sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Quantities by name, one value a step, in order; the last third is held out of every fit."""
+
+    origin: str
+    framework: str
+    synchronous: bool
+    """Whether generation and training take turns."""
+    separate_passes: bool
+    """Whether the framework times the reference model's pass apart from the other log-probability passes."""
+    step_is_sum: bool
+    """Whether the step's time is the sum of the other timers, so that nothing else is in it."""
+    numbers: NDArray[np.int_]
+    """Of the steps, as logged."""
+    values: Mapping[str, NDArray[np.float64]]
+    columns: Mapping[str, str]
+    """Where each quantity comes from."""
+    notes: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """Steps that are used."""
+        return len(self.numbers)
+
+    @property
+    def fitted(self) -> slice:
+        """The first two thirds."""
+        return slice(0, self.count - self.count // 3)
+
+    @property
+    def held_out(self) -> slice:
+        """The last third."""
+        return slice(self.count - self.count // 3, self.count)
+
+    def has(self, quantity: str) -> bool:
+        """Whether the log says it."""
+        return quantity in self.values
+
+
+def read_steps(log: RunLog, synchronous: bool, skip: int = 1) -> Steps:
+    """Find the framework and its quantities; the first ``skip`` steps (compilation, filling) are left out.
+
+    ``synchronous``: generation and training take turns in the policy that the run had. Raises ``ParameterError`` for
+    an unknown framework, a log of the other kind than the policy, and fewer than nine steps.
+    """
+    names = log.names()
+    framework = framework_of(names, log.origin)
+    _check_mode(log, framework, names, synchronous)
+    found = _found(log, framework, names)
+    values = {quantity: column for quantity, (column, _) in found.items()}
+    columns = {quantity: name for quantity, (_, name) in found.items()}
+    notes = list(log.notes)
+    _sort_out_waiting(framework, synchronous, values, columns, notes)
+    step_is_sum = _sort_out_step(framework, values, columns, notes)
+    kept = _whole_rows(log, values, columns, skip, notes)
+    numbers = np.array(list(log.rows), dtype=np.int_)[kept]
+    values = {quantity: column[kept] for quantity, column in values.items()}
+    separate = "reference" in framework.columns
+    return Steps(
+        log.origin,
+        framework.name,
+        synchronous,
+        separate,
+        step_is_sum,
+        numbers,
+        values,
+        columns,
+        (*notes, *framework.traps),
+    )
+
+
+def _check_mode(log: RunLog, framework: Framework, names: set[str], synchronous: bool) -> None:
+    marks = [name for name in sorted(names) for mark in framework.asynchronous_marks if name.startswith(mark)]
+    if synchronous and marks:
+        found = f"{log.origin} has {marks[0]}, which {framework.name} logs in asynchronous modes only"
+        raise ParameterError("policy", found, "the policy that the run had: this one is synchronous")
+
+
+def _found(log: RunLog, framework: Framework, names: set[str]) -> dict[str, tuple[NDArray[np.float64], str]]:
+    found: dict[str, tuple[NDArray[np.float64], str]] = {}
+    for quantity, known in framework.columns.items():
+        present = [name for name in known if name in names]
+        if quantity in framework.summed and present:
+            found[quantity] = (
+                np.sum([np.nan_to_num(log.column(name)) for name in present], axis=0),
+                " + ".join(present),
+            )
+        elif present:
+            found[quantity] = (log.column(present[0]), present[0])
+    return found
+
+
+def _sort_out_waiting(
+    framework: Framework,
+    synchronous: bool,
+    values: dict[str, NDArray[np.float64]],
+    columns: dict[str, str],
+    notes: list[str],
+) -> None:
+    """Generation of an asynchronous run overlaps training; where its name means waiting, it is read as that."""
+    if synchronous:
+        if values.pop("wait", None) is not None:
+            notes.append(f"{columns.pop('wait')} is not used: in a synchronous run generation is logged itself")
+    elif "generation" in values:
+        column, name = values.pop("generation"), columns.pop("generation")
+        if framework.generation_waits and "wait" not in values:
+            values["wait"], columns["wait"] = column, name
+            notes.append(f"{name} is read as the trainer's waiting, as the policy is asynchronous")
+        else:
+            notes.append(f"{name} is not used: it overlaps training in an asynchronous run")
+
+
+def _sort_out_step(
+    framework: Framework, values: dict[str, NDArray[np.float64]], columns: dict[str, str], notes: list[str]
+) -> bool:
+    timers = [name for name in TIMERS if name in values]
+    total = np.sum([np.nan_to_num(values[name]) for name in timers], axis=0) if timers else None
+    if "pauses" in values and "step" in values:
+        values["step"] = values["step"] - values.pop("pauses")
+        notes.append(f"{columns.pop('pauses')} is taken out of the step")
+    values.pop("pauses", None)
+    columns.pop("pauses", None)
+    if total is None:
+        return False
+    if "step" not in values:
+        values["step"], columns["step"] = total, " + ".join(columns[name] for name in timers)
+        return True
+    if framework.step_may_be_sum and np.nanmax(np.abs(values["step"] / total - 1.0)) < SUM_TOLERANCE:
+        notes.append(f"{columns['step']} is the sum of the other timers: what is outside them is not in the log")
+        return True
+    return False
+
+
+def _whole_rows(
+    log: RunLog, values: Mapping[str, NDArray[np.float64]], columns: Mapping[str, str], skip: int, notes: list[str]
+) -> NDArray[np.int_]:
+    """Rows that have every quantity, after the first ``skip``."""
+    if "step" not in values:
+        raise ParameterError(log.origin, "no time of a step", "the metrics of whole training steps")
+    for quantity, column in values.items():
+        if np.isfinite(column).mean() < 0.5:
+            allowed = f"{QUANTITIES[quantity]} in most rows"
+            raise ParameterError(log.origin, f"{columns[quantity]}: a value in few rows", allowed)
+    whole = np.flatnonzero(np.all([np.isfinite(column) for column in values.values()], axis=0))
+    torn = len(log.rows) - len(whole)
+    if torn:
+        notes.append(f"{torn} rows without all of these columns are left out")
+    if skip:
+        notes.append(f"the first {skip} of the others left out (compilation, filling)")
+    kept = whole[skip:]
+    for quantity, column in values.items():
+        worst = int(kept[column[kept].argmin()]) if len(kept) else 0
+        if len(kept) and column[worst] < 0:
+            where = f"{log.origin}, step {list(log.rows)[worst]}: {columns[quantity]}"
+            raise ParameterError(where, float(column[worst]), "a number >= 0")
+    if len(kept) < FEWEST_STEPS:
+        allowed = f"at least {FEWEST_STEPS}, two thirds to fit on and one to hold out"
+        raise ParameterError(log.origin, f"{len(kept)} whole training steps after the first {skip}", allowed)
+    return kept

@@ -1,0 +1,71 @@
+"""Points of the design, and the timed engine steps measured at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calibration.fitting.step_model import StepSample
+from rlsim.engine.steptime import attention_pairs
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """One composition of an engine step: ``decodes`` of equal context beside ``chunks`` of equal size."""
+
+    decodes: int = 0
+    context: int = 0
+    """Tokens of each decode, the one computed in the step included."""
+    chunks: int = 0
+    tokens: int = 0
+    """Of each chunk."""
+    cached: int = 0
+    """Tokens before each chunk that are computed already: an earlier chunk or a hit of the prefix cache."""
+
+    @property
+    def kind(self) -> str:
+        """``decode``, ``prefill`` or ``mixed``."""
+        return self.sample(1.0).kind
+
+    @property
+    def kv_tokens_held(self) -> int:
+        """KV tokens in use while the step runs."""
+        return self.decodes * self.context + self.chunks * (self.cached + self.tokens)
+
+    def sample(self, seconds: float) -> StepSample:
+        """The point as a timed step."""
+        pairs = self.chunks * attention_pairs(self.tokens, self.cached)
+        return StepSample(
+            seconds=seconds,
+            decodes=self.decodes,
+            kv_tokens=self.decodes * self.context,
+            chunks=self.chunks,
+            prefill_tokens=self.chunks * self.tokens,
+            pairs=pairs,
+        )
+
+    def __str__(self) -> str:
+        decodes = f"{self.decodes} decodes of {self.context} tokens" if self.decodes else ""
+        after = f" after {self.cached}" if self.cached else ""
+        chunks = f"{self.chunks} chunks of {self.tokens} tokens{after}" if self.chunks else ""
+        return " beside ".join(part for part in (decodes, chunks) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One engine step as the scheduler's log has it."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of all threads of this process meanwhile."""
+    decodes: int
+    kv_tokens: int
+    chunks: int
+    prefill_tokens: int
+    pairs: int
+    preempted: int = 0
+
+    def is_at(self, point: Point) -> bool:
+        """Whether the step is of the point's composition; contexts grow while decodes are timed."""
+        wanted = point.sample(1.0)
+        mine = (self.decodes, self.chunks, self.prefill_tokens, self.pairs)
+        return mine == (wanted.decodes, wanted.chunks, wanted.prefill_tokens, int(wanted.pairs))

@@ -1,0 +1,1 @@
+"""Profiles: written, printed, drawn and judged."""

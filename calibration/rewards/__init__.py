@@ -1,0 +1,1 @@
+"""Prompts and progress fitted to a run's rewards."""

@@ -1,1 +1,0 @@
-"""Costs and length laws from the logs of real runs: ``rlsim calibrate logs``."""

@@ -1,0 +1,1 @@
+"""Recorded serving runs, replayed request by request."""

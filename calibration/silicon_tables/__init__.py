@@ -1,0 +1,1 @@
+"""Profiles from tables of measured silicon."""

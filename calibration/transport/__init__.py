@@ -1,0 +1,1 @@
+"""Weight paths measured on this machine."""

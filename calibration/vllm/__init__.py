@@ -1,0 +1,1 @@
+"""vLLM measured: its step times, and its scheduler beside the simulated one."""

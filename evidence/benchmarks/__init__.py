@@ -1,0 +1,1 @@
+"""Benchmarks, alone and beside other simulators."""

@@ -1,0 +1,252 @@
+"""The keys of a scenario as a page of Markdown: written from the schema, so that it cannot say anything else.
+
+docs/frameworks.md, from the mapping tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Framework, Key, Mark, Mode, Row
+from rlsim.frameworks.registry import FRAMEWORKS
+from rlsim.presets import preset_names
+from rlsim.scenario.schema import Law, Policy, Scenario
+from rlsim.workload.spec import LATENCY_FIELDS, LENGTH_FIELDS
+
+COMMAND = "rlsim keys > docs/scenario.md"
+UNITS = {
+    "_bytes_per_second": "bytes/s",
+    "_seconds": "s",
+    "seconds_per_step": "s",
+    "seconds_per_update": "s",
+    "seconds_per_micro_batch": "s",
+    "_tokens": "tokens",
+    "_usd_per_gpu_hour": "USD",
+    "_updates": "updates",
+    "_versions": "versions",
+    "gpus": "GPUs",
+    "gpus_per_node": "GPUs",
+    "block_size": "tokens",
+    "max_model_len": "tokens",
+    "max_num_seqs": "sequences",
+    "kv_blocks": "blocks",
+    "steps": "steps",
+    "prompts_per_step": "prompts",
+    "group_size": "samples",
+    "dataset_prompts": "prompts",
+}
+"""By the end of a key: the name of a quantity says its unit."""
+_HEAD = f"""# The keys of a scenario
+
+Written by `{COMMAND}` from the schema (`rlsim/scenario/`); a test holds it. `rlsim run`, `compare` and others take
+any key with `--set path.to.key=value`. `arms:` holds overrides by name, `extends:` names a file whose settings are
+taken over. A key that is not here is refused, with the nearest spelling. *Needed* keys have no default. In a path,
+`N` stands for a place in a list and `NAME` for a name of yours.
+
+Parameters of a preset stand beside `policy.preset`; they and the parts of
+`policy.parts` are in [policies.md](policies.md).
+"""
+
+
+def reference() -> str:
+    """The page."""
+    return "\n".join([_HEAD, *_section("", Scenario, {}), *_laws()])
+
+
+def _section(path: str, model: type[BaseModel], described: dict[type[BaseModel], str]) -> Iterator[str]:
+    """A table of its keys, then the sections in it; one that stands in several places is described once."""
+    yield f"## `{path}`\n" if path else "## Top level\n"
+    if model in described:
+        yield f"As `{described[model]}`.\n"
+        return
+    described[model] = path
+    yield f"{_first_line(model)}\n"
+    yield "| key | type | unit | default | range | meaning |\n|---|---|---|---|---|---|"
+    yield from (_row(name, field) for name, field in model.model_fields.items())
+    if model is Policy:
+        yield "| any other | a preset's parameter | | as the preset says | | [policies.md](policies.md) |"
+    yield ""
+    for name, field in model.model_fields.items():
+        below = _model(field.annotation)
+        if below is not None and below is not Law:
+            yield from _section(f"{path}.{name}{_each(field.annotation)}".removeprefix("."), below, described)
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").strip().splitlines()[0]
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    cells = (f"`{name}`", _type(field.annotation), _unit(name), _default(field), _range(field), _meaning(field))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _meaning(field: FieldInfo) -> str:
+    if field.description:
+        return field.description
+    below = _model(field.annotation)
+    return _first_line(below).removesuffix(".") if below else ""
+
+
+def _unit(name: str) -> str:
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "*needed*"
+    if isinstance(value, BaseModel):
+        return "the section's own"
+    if value is None or value in ((), {}, ""):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _range(field: FieldInfo) -> str:
+    """Bounds in words, without those that a stricter one makes idle."""
+    found = dict.fromkeys(_bounds(field.metadata, field.annotation))
+    idle = {words.replace("above", "at least") for words in found if words.startswith("above")}
+    return ", ".join(words for words in found if words not in idle)
+
+
+_BOUNDS = ((Ge, "ge", "at least"), (Gt, "gt", "above"), (Le, "le", "at most"), (Lt, "lt", "below"))
+
+
+def _bounds(metadata: Sequence[Any], annotation: Any) -> Iterator[str]:
+    """In words; also those inside ``Annotated`` and of the parts of a union."""
+    for bound in metadata:
+        if isinstance(bound, FieldInfo):
+            yield from _bounds(bound.metadata, annotation)
+        yield from (f"{words} {getattr(bound, name):g}" for kind, name, words in _BOUNDS if isinstance(bound, kind))
+        if isinstance(bound, MinLen) and bound.min_length:
+            yield "not empty"
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        yield from _bounds(more, inner)
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _bounds((), part)
+
+
+_NAMES = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "any", type(None): "none"}
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(parts[0])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_type(part) for part in parts if part is not type(None)))
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin is tuple:
+        return f"list of {_type(parts[0])}s"
+    if origin is dict:
+        return f"mapping of names to {_type(parts[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Law):
+        return "[law](#laws)"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    return _NAMES.get(annotation, str(getattr(annotation, "__name__", annotation)))
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The section that an annotation holds, at any depth."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model(part)) is not None), None)
+
+
+def _each(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is tuple:
+        return ".N"
+    if origin is dict:
+        return ".NAME"
+    return next((found for part in parts if (found := _each(part))), "")
+
+
+def _laws() -> Iterator[str]:
+    yield "## Laws\n"
+    yield "A bare number is the constant law. Of a lognormal's `median_tokens`, `mean_tokens`, `sigma` two are given."
+    yield ""
+    for title, laws in (("Lengths, in tokens (or turns)", LENGTH_FIELDS), ("Times, in seconds", LATENCY_FIELDS)):
+        yield f"| {title} | needed | may be given |"
+        yield "|---|---|---|"
+        for law, keys in laws.items():
+            needed, free = ([f"`{key}`" for key, must in keys.items() if must is wanted] for wanted in (True, False))
+            yield f"| `{law}` | {', '.join(needed)} | {', '.join(free)} |"
+        yield ""
+
+
+HEAD = """# Frameworks: their keys and ours
+
+Written by `evidence.docs_pages.page()` from the tables that import and export use; a test holds it to them.
+
+```
+rlsim import-config FILE --from verl > scenario.yaml    # YAML, JSON, TOML or a shell script
+rlsim export-config scenario.yaml --to verl --arm ARM   # the command line or file of the framework
+```
+
+Import says on stderr which keys it used, which it left to the framework's defaults, what it assumed (a configuration
+gives no GPU, no MFU and only the cap of the lengths) and what it ignored. Export says what the framework has no key
+for. Nothing in a file is executed: references and sums are worked out where they stay inside the file, resolvers and
+`_target_` are reported, Python files are refused.
+
+A default is the framework's own, at the commit named. Keys without one are left out where a file does not have them.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(line for found in FRAMEWORKS.values() for line in _section_page(found))]).rstrip() + "\n"
+
+
+def _section_page(found: Framework) -> Iterator[str]:
+    yield f"## {found.name}\n"
+    yield f"Keys of commit {found.version}. All modes:\n"
+    yield from _table(found.rows)
+    for mode in found.modes:
+        if mode.preset in preset_names():
+            yield f"\n### {found.name}: preset `{mode.preset}`\n"
+            yield f"{_told(mode)}\n"
+            yield from _table(mode.rows)
+    yield ""
+
+
+def _told(mode: Mode) -> str:
+    marks = " and ".join(_mark(mark) for mark in mode.marks)
+    return f"Recognised by {marks}." if marks else "Any other file."
+
+
+def _mark(mark: Mark) -> str:
+    if mark.value is WRITTEN:
+        return f"`{mark.key}` being written"
+    name = "the program" if mark.key == PROGRAM else f"`{mark.key}`"
+    default = ", the default" if mark.default == mark.value else ""
+    return f"{name} = `{mark.value}`{default}"
+
+
+def _table(rows: tuple[Row, ...]) -> Iterator[str]:
+    if not rows:
+        return
+    yield "| framework key (default) | rlsim key | relation |"
+    yield "|---|---|---|"
+    for row in rows:
+        relation = f"{row.codec.words}; read only" if row.legacy else row.codec.words
+        keys = ", ".join(_key(key) for key in row.keys)
+        yield f"| {keys} | {', '.join(f'`{path}`' for path in row.paths)} | {relation} |"
+
+
+def _key(key: Key) -> str:
+    if key.default is NO_DEFAULT:
+        return f"`{key.name}`"
+    return f"`{key.name}` ({'null' if key.default is None else key.default})"

@@ -1,0 +1,1 @@
+"""The command line: every command parses its options, calls the library and prints the result."""

@@ -1,0 +1,82 @@
+"""Checks of the numbers of a law; the path is the field, and whoever knows more prefixes it.
+
+Checks of part parameters, with the field named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rlsim.core.errors import ParameterError
+from rlsim.core.view import Shape
+
+LARGEST_CAP_TOKENS = 2**22
+"""A cap beyond this is a typing error; means are sums over every length up to the cap."""
+
+
+def number(path: str, value: object, allowed: str) -> float:
+    """``value`` if it is a finite number (not a bool, not a string)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ParameterError(path, value, allowed)
+    return float(value)
+
+
+def above(path: str, value: object, low: float = 0.0) -> float:
+    """``value`` if it is finite and greater than ``low``."""
+    allowed = f"a number greater than {low:g}"
+    if number(path, value, allowed) <= low:
+        raise ParameterError(path, value, allowed)
+    return float(value)  # type: ignore[arg-type]
+
+
+def within(path: str, value: object, low: float, high: float, *, open_above: bool = False) -> float:
+    """``value`` if it is finite and in [low, high], or in [low, high) with ``open_above``."""
+    allowed = f"a number in [{low:g}, {high:g}{')' if open_above else ']'}"
+    found = number(path, value, allowed)
+    if not low <= found <= high or (open_above and found == high):
+        raise ParameterError(path, value, allowed)
+    return found
+
+
+def whole(path: str, value: object, low: int = 1, high: int = LARGEST_CAP_TOKENS) -> int:
+    """``value`` as an integer, if it is one (4096.0 is) and in [low, high]."""
+    allowed = f"a whole number in [{low}, {high}]"
+    found = number(path, value, allowed)
+    if not found.is_integer() or not low <= found <= high:
+        raise ParameterError(path, value, allowed)
+    return int(found)
+
+
+@contextmanager
+def inside(path: str) -> Iterator[None]:
+    """Prefix the path of a ParameterError raised in the block."""
+    try:
+        yield
+    except ParameterError as error:
+        raise ParameterError(f"{path}.{error.path}", error.found, error.allowed) from None
+
+
+def at_least(field: str, found: float, least: float) -> None:
+    """Refuse a number below ``least`` (and NaN)."""
+    if not found >= least:
+        raise ParameterError(field, found, f"at least {least}")
+
+
+def fraction(field: str, found: float) -> None:
+    """Refuse what is no part of a whole (and NaN)."""
+    if not 0 <= found <= 1:
+        raise ParameterError(field, found, "between 0 and 1")
+
+
+def several(use: str, shape: Shape) -> None:
+    """Refuse groups of one, whose rewards are always the same."""
+    if shape.group_size < 2:
+        raise ParameterError("use", use, f"workload.group_size: at least 2 with it, not {shape.group_size}")
+
+
+def divides(field: str, found: int, whole: int) -> None:
+    """Refuse parts that do not cut ``whole`` groups evenly."""
+    if whole % found:
+        raise ParameterError(field, found, f"a divisor of {whole}, the groups that it cuts")

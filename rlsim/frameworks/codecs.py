@@ -1,0 +1,210 @@
+"""Relations between a framework's numbers and a scenario's; each can be read in both directions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlsim.costs.catalogue import model_names
+from rlsim.frameworks.mapping import Codec
+
+NODE_GPUS = 8
+"""GPUs of a node, where a framework counts nodes and a scenario does not say."""
+
+
+def whole(value: Any) -> int:
+    """A count; ``ValueError`` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("whole numbers, at least 1")
+    return value
+
+
+def divided(total: int, by: int, what: str) -> int:
+    """The quotient; ``ValueError`` where there is a rest."""
+    if total % by:
+        raise ValueError(f"{what} that divides {total} without rest")
+    return total // by
+
+
+def nodes_of(gpus: int, most: int = NODE_GPUS) -> tuple[int, int]:
+    """Nodes and GPUs of each, the fullest nodes that make up ``gpus``."""
+    each = max(size for size in range(1, most + 1) if gpus % size == 0)
+    return gpus // each, each
+
+
+def known_model(name: str) -> str:
+    """The catalogue's name of a checkpoint: its base model, without organisation and suffixes."""
+    last = str(name).rstrip("/").rsplit("/", 1)[-1]
+    fits = [known for known in model_names() if re.match(rf"{re.escape(known)}(?![\w.])", last, re.IGNORECASE)]
+    return max(fits, key=len, default=str(name))
+
+
+def _updates(batch: Any, mini: Any) -> tuple[int, int]:
+    return whole(batch), divided(whole(batch), whole(mini), "a mini-batch")
+
+
+def _mini_batch(prompts: int, updates: int) -> tuple[int, int]:
+    return prompts, divided(prompts, updates, "a number of updates")
+
+
+def _sample_updates(prompts: Any, group: Any, mini: Any) -> tuple[int, int, int]:
+    samples = whole(prompts) * whole(group)
+    return prompts, group, 1 if mini is None else divided(samples, whole(mini), "a mini-batch")
+
+
+def _mini_samples(prompts: int, group: int, updates: int) -> tuple[int, int, int]:
+    return prompts, group, divided(prompts * group, updates, "a number of updates")
+
+
+def _shares(gpus: int, *rest: Any) -> tuple[int, int]:
+    return nodes_of(gpus)
+
+
+MODEL = Codec(lambda name: (known_model(name),), lambda name: (name,), "base model of the checkpoint")
+GPUS = Codec(lambda nodes, each: (whole(nodes) * whole(each),), nodes_of, "nodes x GPUs of a node")
+SHARED_GPUS = Codec(
+    lambda nodes, each: (whole(nodes) * whole(each),) * 2, _shares, "nodes x GPUs of a node, for both roles"
+)
+UPDATES = Codec(_updates, _mini_batch, "updates = prompts / mini-batch")
+SAMPLE_UPDATES = Codec(_sample_updates, _mini_samples, "updates = prompts x samples / mini-batch in samples")
+REFERENCE = Codec(
+    lambda loss, reward: (bool(loss) or bool(reward),), lambda kept: (kept, False), "a KL term of either kind"
+)
+KL = Codec(
+    lambda weight: (weight not in (0, None),),
+    lambda kept: (0.001 if kept else 0.0,),
+    "a weight that is not 0: with a reference model",
+)
+BALANCE = Codec(lambda on: ("lpt" if on else "none",), lambda kind: (kind == "lpt",), "true: lpt, false: none")
+NOT = Codec(lambda flag: (not flag,), lambda flag: (not flag,), "the opposite")
+EITHER_CP = Codec(
+    lambda ulysses, megatron: (max(whole(ulysses), whole(megatron)),),
+    lambda ranks: (ranks, ranks),
+    "the larger; a backend reads its own",
+)
+SAMPLES = Codec(
+    lambda batch, group: (divided(whole(batch), whole(group), "a group"), group),
+    lambda prompts, group: (prompts * group, group),
+    "samples = prompts x group",
+)
+
+
+def mapped_devices(mapping: Any) -> int:
+    """GPUs of a ROLL ``device_mapping``: a list, or ``list(range(a,b))``, which is read and not run."""
+    if isinstance(mapping, Sequence) and not isinstance(mapping, str) and mapping:
+        return len(mapping)
+    found = re.fullmatch(r"\s*list\(range\(\s*(\d+)\s*,\s*(\d+)\s*\)\)\s*", str(mapping))
+    if found is None or int(found[2]) <= int(found[1]):
+        raise ValueError("a list of devices, or list(range(first,end))")
+    return int(found[2]) - int(found[1])
+
+
+def devices(first: int, count: int) -> str:
+    """A ROLL ``device_mapping``."""
+    return f"list(range({first},{first + count}))"
+
+
+def _infer_devices(shared: bool) -> Codec:
+    return Codec(
+        lambda train, infer: (mapped_devices(train), mapped_devices(infer)),
+        lambda train, infer: (devices(0, train), devices(0 if shared else train, infer)),
+        "devices listed, the same for both" if shared else "devices listed, the training ones first",
+    )
+
+
+APART_DEVICES, SHARED_DEVICES = _infer_devices(False), _infer_devices(True)
+
+
+def _engine_ranks(text: Any) -> tuple[int, int, int, int]:
+    """GPUs, tensor, pipeline and context ranks of ``backend:d4p1t2c1``."""
+    found = re.fullmatch(r"[\w-]+:((?:[dptce]\d+)+)", str(text))
+    if found is None:
+        raise ValueError("backend:d4p1t1, ranks by letter (d data, p pipeline, t tensor, c context)")
+    ranks = {letter: int(size) for letter, size in re.findall(r"([dptce])(\d+)", found[1])}
+    data, pipeline, tensor, context = (ranks.get(letter, 1) for letter in "dptc")
+    return data * pipeline * tensor * context, tensor, pipeline, context
+
+
+def _rollout_backend(gpus: int, tensor: int, pipeline: int) -> tuple[str]:
+    return (f"vllm:d{divided(gpus, tensor * pipeline, 'a split')}p{pipeline}t{tensor}",)
+
+
+def _actor_backend(gpus: int, tensor: int, pipeline: int, context: int) -> tuple[str]:
+    kind = "megatron" if pipeline > 1 else "fsdp"
+    data = divided(gpus, tensor * pipeline * context, "a split")
+    return (f"{kind}:d{data}p{pipeline}t{tensor}c{context}",)
+
+
+def _allocated(text: Any) -> tuple[int, ...]:
+    rollout, plus, actor = str(text).partition("+")
+    if not plus:
+        raise ValueError("rollout and trainer on GPUs of their own: backend:d4p1t1+d4p1t1")
+    return (*_engine_ranks(rollout)[:3], *_engine_ranks(actor if ":" in actor else f"fsdp:{actor}"))
+
+
+def _allocation(*ranks: int) -> tuple[str]:
+    return (f"{_rollout_backend(*ranks[:3])[0]}+{_actor_backend(*ranks[3:])[0]}",)
+
+
+ROLLOUT_BACKEND = Codec(lambda text: _engine_ranks(text)[:3], _rollout_backend, "backend:d(ata)p(ipeline)t(ensor)")
+ACTOR_BACKEND = Codec(_engine_ranks, _actor_backend, "backend:d(ata)p(ipeline)t(ensor)c(ontext)")
+ALLOCATION = Codec(_allocated, _allocation, "both backends, rollout first")
+
+
+def _carved(nodes: Any, each: Any, lent_nodes: Any, lent_each: Any) -> tuple[int, int]:
+    total = whole(nodes) * whole(each)
+    lent = whole(lent_each) if nodes == 1 else whole(lent_nodes) * whole(lent_each or each)
+    if lent >= total:
+        raise ValueError(f"fewer GPUs for generation than the cluster's {total}")
+    return total - lent, lent
+
+
+def _whole_nodes(trainer: int, rollout: int) -> tuple[int, int, int, int]:
+    if trainer + rollout <= NODE_GPUS:
+        return 1, trainer + rollout, 1, rollout
+    _, each = nodes_of(math.gcd(trainer, rollout))
+    return (trainer + rollout) // each, each, rollout // each, each
+
+
+CARVED_GPUS = Codec(_carved, _whole_nodes, "the cluster less the nodes (on one node: the GPUs) for generation")
+
+
+def _trl_batch(
+    device: Any, accumulation: Any, steps: Any, processes: Any, group: Any, optimised: Any
+) -> tuple[int, ...]:
+    generated = whole(device) * whole(steps or accumulation) * whole(processes)
+    updates = divided(whole(steps or accumulation), whole(accumulation), "gradient_accumulation_steps")
+    return divided(generated, whole(group), "num_generations"), group, updates, processes, optimised
+
+
+def _trl_steps(prompts: int, group: int, updates: int, processes: int, epochs: int) -> tuple[int, ...]:
+    device = divided(prompts * group, updates * processes, "trainer GPUs x updates")
+    return device, 1, updates, processes, group, epochs
+
+
+TRL_BATCH = Codec(
+    _trl_batch,
+    _trl_steps,
+    "prompts x group = device batch x steps_per_generation x processes; updates = steps / accumulation",
+)
+
+
+def _roll_updates(*given: Any) -> tuple[int, ...]:
+    prompts, group, device, accumulation, mapping, *split = given
+    gpus = mapped_devices(mapping)
+    ranks = divided(gpus, math.prod(whole(size) for size in split), "a split of the training devices")
+    mini = whole(device) * whole(accumulation) * ranks
+    return prompts, group, divided(whole(prompts) * whole(group), mini, "a mini-batch"), gpus, *split
+
+
+def _roll_batch(prompts: int, group: int, updates: int, gpus: int, *split: int) -> tuple[Any, ...]:
+    ranks = divided(gpus, math.prod(split), "a split of the training devices")
+    accumulation = divided(prompts * group, updates * ranks, "updates x data-parallel ranks")
+    return prompts, group, 1, accumulation, devices(0, gpus), *split
+
+
+ROLL_BATCH = Codec(
+    _roll_updates, _roll_batch, "updates = prompts x group / (device batch x accumulation x data-parallel ranks)"
+)

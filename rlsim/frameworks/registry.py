@@ -1,0 +1,21 @@
+"""The frameworks whose files are understood, by name."""
+
+from __future__ import annotations
+
+from rlsim.core.errors import unknown
+from rlsim.frameworks.mapping import Framework
+from rlsim.frameworks.nemo_rl import NEMO_RL
+from rlsim.frameworks.prime_rl import AREAL, PRIME_RL
+from rlsim.frameworks.roll import ROLL
+from rlsim.frameworks.slime import SLIME
+from rlsim.frameworks.trl import TRL
+from rlsim.frameworks.verl import VERL
+
+FRAMEWORKS = {one.name: one for one in (VERL, AREAL, SLIME, NEMO_RL, PRIME_RL, TRL, ROLL)}
+
+
+def framework(name: str, path: str) -> Framework:
+    """The framework of that name; an unknown one is refused at ``path`` with the nearest spelling."""
+    if name not in FRAMEWORKS:
+        raise unknown(path, name, FRAMEWORKS)
+    return FRAMEWORKS[name]

@@ -1,0 +1,1 @@
+"""Engines and a trainer as actors of a Ray cluster."""

@@ -1,0 +1,1 @@
+"""A trainer in torch: a small Llama, its ranks, its losses and its checkpoints."""

@@ -1,0 +1,115 @@
+"""What engines of a live run on vLLM cannot do, told before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from rlsim.core.errors import ParameterError
+from rlsim.engine.discipline import VLLM
+from rlsim.live.signals import READ
+from rlsim.live.vllm.setup import Device
+from rlsim.policies.hooks import Reuses, Watches
+from rlsim.policies.protocols import FetchesKv
+from rlsim.resolve import Plan, PoolPlan
+from rlsim.scenario.pools import pool_key
+
+Backend = Literal["vllm", "vllm-paced"]
+BLOCK_TOKENS = 16
+"""VLLM's attention kernels work in multiples of it."""
+
+
+def refusals(plan: Plan, backend: Backend, device: Device) -> list[ParameterError]:
+    """What of the plan the engines cannot give, each fault with the key of the scenario that asks for it.
+
+    A paced engine takes the pool's device and split from its step law, so any split of one engine goes.
+    """
+    found = [fault for pool in plan.pools for fault in _pool_faults(plan, pool, backend, device)]
+    if plan.scenario.rollout.kv_while_waiting != "keep":
+        kept = plan.scenario.rollout.kv_while_waiting
+        allowed = "keep: a live engine holds the KV of earlier turns in its prefix cache as long as there is room"
+        found.append(ParameterError("rollout.kv_while_waiting", kept, allowed))
+    found += contention_faults(plan) if backend == "vllm-paced" else ()
+    return found + list(_policy_faults(plan)) + watched(plan)
+
+
+def watched(plan: Plan) -> list[ParameterError]:
+    """Signals that nothing tells of responses to a task while they are made; without one, the learning model does."""
+    allocation = plan.policy(plan.shape).allocation
+    if not isinstance(allocation, Watches) or plan.scenario.live.task is None:
+        return []
+    if plan.scenario.live.teacher is not None:
+        return []
+    return [
+        ParameterError("live.teacher", None, f"a teacher: the policy watches {signal}")
+        for signal in allocation.signals
+        if signal not in READ
+    ]
+
+
+def contention_faults(plan: Plan) -> Iterator[ParameterError]:
+    """Engines whose speed is put in are not slowed down by what happens beside them."""
+    for key, factor in plan.scenario.contention.model_dump().items():
+        if factor != 1:
+            yield ParameterError(f"contention.{key}", factor, "1: emulated engines and trainers keep their own pace")
+
+
+def _policy_faults(plan: Plan) -> Iterator[ParameterError]:
+    """KV does not move between live engines."""
+    policy = plan.policy(plan.shape)
+    if isinstance(policy.ordering, FetchesKv) or policy.ordering.shares_kv:
+        yield _moves_kv("ordering", policy.ordering)
+    if policy.migration.transfers_kv:
+        yield _moves_kv("migration", policy.migration)
+    learning = plan.scenario.learning if plan.scenario.live.task is None else None
+    if isinstance(policy.allocation, Reuses) and learning is not None and learning.drafts_checked_by != "engine":
+        allowed = "engine: live trainers check no drafts"
+        yield ParameterError("learning.drafts_checked_by", learning.drafts_checked_by, allowed)
+
+
+def reads_log_probs(plan: Plan) -> bool:
+    """Whether the policy wants to know how likely the tokens were that engines made, beside the trainer."""
+    return isinstance(plan.policy(plan.shape).allocation, Watches | Reuses)
+
+
+def _moves_kv(choice: str, part: object) -> ParameterError:
+    allowed = "a part that moves no KV from one engine to another: live engines compute it again"
+    return ParameterError(f"policy.parts.{choice}", type(part).__name__, allowed)
+
+
+def _pool_faults(plan: Plan, pool: PoolPlan, backend: Backend, device: Device) -> Iterator[ParameterError]:
+    rollout = pool.rollout
+    if rollout.data_parallel > 1:
+        yield _fault(plan, pool, "data_parallel", "1: every live replica is an engine of its own")
+    if pool.limits.discipline != VLLM:
+        found = rollout.discipline.model_dump(exclude_defaults=True)
+        yield _fault(plan, pool, "discipline", "nothing: live engines schedule by vLLM's own rules", found)
+    if pool.limits.block_size % BLOCK_TOKENS:
+        yield _fault(plan, pool, "block_size", f"a multiple of {BLOCK_TOKENS}, as vLLM's kernels need")
+    if backend == "vllm-paced":
+        yield from _pace_faults(plan, pool)
+    else:
+        yield from _split_faults(plan, pool, device)
+
+
+def _pace_faults(plan: Plan, pool: PoolPlan) -> Iterator[ParameterError]:
+    cv = pool.rollout.step_time.noise_cv
+    if cv:
+        yield _fault(plan, pool, "step_time.noise_cv", "0: a paced engine keeps to the step law itself", cv)
+
+
+def _split_faults(plan: Plan, pool: PoolPlan, device: Device) -> Iterator[ParameterError]:
+    for field in ("pipeline_parallel", "expert_parallel"):
+        if getattr(pool.rollout, field) > 1:
+            yield _fault(plan, pool, field, "1: live engines are split by tensors alone")
+    if device == "cpu" and pool.rollout.tensor_parallel > 1:
+        yield _fault(plan, pool, "tensor_parallel", "1: an engine on a CPU is one process")
+    if pool.sm_share is not None:
+        yield _fault(plan, pool, "sm_share", "left out: live engines do not share GPUs", pool.sm_share)
+
+
+def _fault(plan: Plan, pool: PoolPlan, field: str, allowed: str, found: Any = None) -> ParameterError:
+    """At the key where the pool, or else the rollout section, sets the field."""
+    whole = plan.scenario.rollout
+    key = pool_key(whole, plan.pools.index(pool), field) if whole.pools else field
+    return ParameterError(f"rollout.{key}", getattr(pool.rollout, field) if found is None else found, allowed)

@@ -1,1 +1,0 @@
-"""Many runs: replications, arms, sensitivities and fits."""

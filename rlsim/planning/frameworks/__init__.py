@@ -1,1 +1,0 @@
-"""Configuration files of RL frameworks: read as scenarios, and written for a scenario's policy."""

@@ -1,0 +1,122 @@
+"""Synchronous rollout: one batch per weights version.
+
+Launch more groups than the batch needs: slime's over-sampling, APRIL.
+
+Rounds of generation, one after the other, until a batch is complete: dynamic sampling as it was first built.
+
+Short rounds without a tail, and a long one when enough prompts have been put off: RollPacker.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlsim.core.checks import at_least
+from rlsim.core.errors import ParameterError
+from rlsim.core.view import Shape, View
+from rlsim.policies.protocols import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Admit exactly one batch of groups for each weights version, all of it at once; dropped groups are replaced."""
+
+    unit: ClassVar[Unit] = "group"
+
+    def start(self, shape: Shape) -> Barrier:
+        """Nothing to check."""
+        return self
+
+    def room(self, view: View) -> tuple[int, str]:
+        """(publications tried + 1) batches in all."""
+        admitted = view.started_groups - view.dropped_groups
+        return (view.version + view.rejected + 1) * view.shape.prompts_per_step - admitted, "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class OverSample:
+    """Submit ``over_sampling_batch_size`` groups whenever fewer than a batch are in play (arXiv 2509.18521).
+
+    Resumed groups count as submitted ones; submissions come in whole multiples.
+    """
+
+    over_sampling_batch_size: int | None = None
+    """Groups a submission; None for one training batch."""
+    unit: ClassVar[Unit] = "group"
+
+    def start(self, shape: Shape) -> OverSample:
+        """Refuse a submission smaller than the batch."""
+        size = self.over_sampling_batch_size
+        if size is not None and size < shape.prompts_per_step:
+            allowed = f"at least prompts_per_step = {shape.prompts_per_step}"
+            raise ParameterError("over_sampling_batch_size", size, allowed)
+        return self
+
+    def room(self, view: View) -> tuple[int, str]:
+        """A whole submission, or nothing."""
+        batch = view.shape.prompts_per_step
+        if view.round_groups >= batch:
+            return 0, "barrier"
+        return self.over_sampling_batch_size or batch, "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """``gen_batch_size`` groups at once; again when all of them have ended and fewer than a batch is complete.
+
+    verl's DAPO recipe (``recipe/dapo/dapo_ray_trainer.py``: ``gen_batch_size``, ``filter_groups``), MiMo's naive
+    dynamic sampling: the last response of every round is waited for.
+    """
+
+    gen_batch_size: int | None = None
+    """Groups of a round; None for ``prompts_per_step``."""
+    unit: ClassVar[Unit] = "group"
+
+    def start(self, shape: Shape) -> Rounds:
+        """Refuse an empty round."""
+        if self.gen_batch_size is not None:
+            at_least("gen_batch_size", self.gen_batch_size, 1)
+        return self
+
+    def room(self, view: View) -> tuple[int, str]:
+        """A whole round, or nothing."""
+        waits = view.trainer == "idle" and len(view.ready) < view.shape.prompts_per_step
+        if view.running_samples or not waits:
+            return 0, "barrier"
+        return self.gen_batch_size or view.shape.prompts_per_step, "barrier"
+
+
+def long_round(view: View) -> bool:
+    """Whether the round that is being begun, or was last begun, is made of prompts that were put off."""
+    if view.round_groups <= 1:  # The first group is not there yet.
+        return len(view.recycled) >= view.shape.prompts_per_step
+    newest = next(reversed(view.open.values()), None)
+    return newest is not None and newest.recycle > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TailBatching:
+    """Launch ``eta_p`` batches of new prompts a round, or exactly one of prompts that earlier rounds put off.
+
+    A long round is due as soon as a batch of prompts has been put off (arXiv 2509.21009). One round a version.
+    """
+
+    eta_p: float = 1.25
+    """Groups launched in a short round, as a multiple of ``prompts_per_step``."""
+    unit: ClassVar[Unit] = "group"
+
+    def start(self, shape: Shape) -> TailBatching:
+        """Refuse a round smaller than the batch."""
+        at_least("eta_p", self.eta_p, 1)
+        return self
+
+    def room(self, view: View) -> tuple[int, str]:
+        """A whole round, once the weights of the last one are served; during it, what its batch has lost."""
+        if view.steps_begun > view.version:
+            return 0, "barrier"
+        batch = view.shape.prompts_per_step
+        if view.round_groups:
+            return batch - view.open_groups - len(view.ready), "barrier"
+        return batch if long_round(view) else math.ceil(self.eta_p * batch), "barrier"

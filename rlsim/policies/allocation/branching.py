@@ -1,0 +1,271 @@
+"""Branches where a sample is uncertain, and nowhere else: Spark, and what AEPO and BranchGRPO make of it.
+
+What strategies share whose groups are trees: a group has ``group_size`` members in all.
+
+Branch width by local entropy and the group's confidence, and pruning of what stays unsure: ECHO, LATR.
+
+A sampling budget for prompts and for prefixes that may still come out either way: TRACE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import ClassVar
+
+from rlsim.core.checks import at_least
+from rlsim.core.commands import Watch
+from rlsim.core.errors import ParameterError
+from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.policies.hooks import GO_ON, Size, Verdict
+
+
+def room(view: View, group: Group) -> int:
+    """Members that the group may still have."""
+    return max(0, view.shape.group_size - group.launched)
+
+
+def further_roots(view: View) -> list[tuple[int, int]]:
+    """For every resting group, the members that it is short of."""
+    return [(number, room(view, group)) for number, group in view.resting.items()]
+
+
+def checked_marks(marks: Sequence[int]) -> None:
+    """Refuse marks that are not ascending, or before the second token."""
+    if not marks or min(marks) < 2 or list(marks) != sorted(set(marks)):
+        raise ParameterError("marks", list(marks), "response tokens, ascending, from 2 on")
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Stand-in: of ``group_size`` samples ``roots`` begin at the prompt, the others where a signal passes a threshold.
+
+    Spark (systems list 84) branches at critical states that the agent's own signals show. What no critical state used
+    is sampled from the prompt in a second wave. AEPO (33): ``most_in_a_row: 1``, so that uncertain turns that follow
+    each other do not all branch; its split of the budget by entropy measured beforehand is ``roots``. BranchGRPO (96):
+    ``threshold: null``, with marks at which every sample branches.
+    """
+
+    roots: int = 1
+    """Samples that begin at the prompt."""
+    marks: tuple[int, ...] = (2,)
+    """Response tokens of a turn at which it is looked at."""
+    signal: str = "entropy"
+    """Reading that is compared (:mod:`rlsim.learning`)."""
+    threshold: float | None = 0.5
+    """Reading from which on a state is critical; None: every one is."""
+    width: int = 1
+    """New members at a critical state."""
+    most_in_a_row: int | None = None
+    """Critical states of a sample that follow each other and branch; None: all."""
+    aborts_surplus: ClassVar[bool] = True
+
+    def start(self, shape: Shape) -> Sparks:
+        """Refuse more roots than samples."""
+        if not 1 <= self.roots <= shape.group_size:
+            raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
+        at_least("width", self.width, 1)
+        at_least("most_in_a_row", 1 if self.most_in_a_row is None else self.most_in_a_row, 1)
+        checked_marks(self.marks)
+        return Sparks(self)
+
+
+@dataclass(slots=True)
+class Sparks:
+    """How many critical states in a row each running sample has had."""
+
+    spec: Spark
+    aborts_surplus: bool = True
+    _row: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The one that is compared."""
+        return (self.spec.signal,)
+
+    def members(self, view: View, group: Group) -> Size:
+        """The roots."""
+        return Size(self.spec.roots, self.spec.roots)
+
+    def observe(self, view: View, group: Group) -> None:
+        """Forget the group."""
+        for sample in group.members:
+            self._row.pop(sample.sample, None)
+
+    def watch(self, view: View, sample: Sample) -> Watch:
+        """Every call, at the marks."""
+        return Watch(self.spec.signal, self.spec.marks)
+
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+        """Nobody is given up."""
+        return GO_ON
+
+    def branch(self, view: View, sample: Sample, tokens: int, value: float | None) -> int:
+        """As many as are left of the group, at a critical state."""
+        if value is None:
+            return 0
+        spec = self.spec
+        if spec.threshold is not None and value < spec.threshold:
+            self._row[sample.sample] = 0
+            return 0
+        parent = -1 if sample.fork is None else sample.fork.parent
+        row = self._row[sample.sample] = 1 + self._row.get(sample.sample, self._row.get(parent, 0))
+        if spec.most_in_a_row is not None and row > spec.most_in_a_row:
+            return 0
+        return min(spec.width, room(view, sample.group))
+
+    def extend(self, view: View) -> Sequence[tuple[int, int]]:
+        """What is left of a group begins at the prompt."""
+        return further_roots(view)
+
+
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Stand-in: at a mark round(max_width * h * (1 - g)) new members, h = 4 c (1 - c) of the sample's confidence c.
+
+    g is the mean of the last c of the group; c = Phi(reading). A sample whose c is below ``low`` at ``patience`` marks
+    in a row is given up, unless it is the last one. ECHO (systems list 13) has width and pruning from entropy and
+    confidence, in a form not known to us. LATR (147) looks ahead for some tokens after a branch and prunes what stays
+    similar: ``patience: 1`` with marks as far apart as it looks ahead, low confidence in the place of similarity.
+    """
+
+    roots: int = 2
+    """Samples that begin at the prompt."""
+    marks: tuple[int, ...] = (64, 256, 1024)
+    """Response tokens of a turn at which it is looked at."""
+    max_width: int = 4
+    low: float = 0.2
+    patience: int = 2
+    signal: str = "confidence"
+    aborts_surplus: ClassVar[bool] = True
+
+    def start(self, shape: Shape) -> Confidences:
+        """Refuse more roots than samples."""
+        if not 1 <= self.roots <= shape.group_size:
+            raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
+        if not 0 <= self.low < 1:
+            raise ParameterError("low", self.low, "from 0 to below 1")
+        at_least("max_width", self.max_width, 0)
+        at_least("patience", self.patience, 1)
+        checked_marks(self.marks)
+        return Confidences(self)
+
+
+@dataclass(slots=True)
+class Confidences:
+    """The last confidence of each sample, and at how many marks in a row it was low."""
+
+    spec: Echo
+    aborts_surplus: bool = True
+    _last: dict[int, float] = field(default_factory=dict)
+    _low: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The one that is compared."""
+        return (self.spec.signal,)
+
+    def members(self, view: View, group: Group) -> Size:
+        """The roots."""
+        return Size(self.spec.roots, self.spec.roots)
+
+    def observe(self, view: View, group: Group) -> None:
+        """Forget the group."""
+        for sample in group.members:
+            self._last.pop(sample.sample, None)
+            self._low.pop(sample.sample, None)
+
+    def watch(self, view: View, sample: Sample) -> Watch:
+        """Every call, at the marks."""
+        return Watch(self.spec.signal, self.spec.marks)
+
+    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+        """The sample itself, once it has been unsure for too long and others are left."""
+        sure = self._last[sample.sample] = _NORMAL.cdf(value)
+        low = self._low[sample.sample] = self._low.get(sample.sample, 0) + 1 if sure < self.spec.low else 0
+        gone = low >= self.spec.patience and len(sample.group.members) > 1
+        return Verdict(pruned=(sample,)) if gone else GO_ON
+
+    def branch(self, view: View, sample: Sample, tokens: int, value: float | None) -> int:
+        """By the entropy of its confidence, and the confidence of its group."""
+        if value is None:
+            return 0
+        sure = self._last[sample.sample]
+        known = [self._last[member.sample] for member in sample.group.members if member.sample in self._last]
+        width = self.spec.max_width * 4 * sure * (1 - sure) * (1 - sum(known) / len(known))
+        return min(round(width), room(view, sample.group))
+
+    def extend(self, view: View) -> Sequence[tuple[int, int]]:
+        """What is left of a group begins at the prompt."""
+        return further_roots(view)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Stand-in: after ``roots`` samples, the rest go ``width`` at a time to the anchor with the largest p (1 - p).
+
+    TRACE (systems list 1) spends a fixed budget on prompts and turn-level prefixes most likely to give mixed rewards,
+    by a shared predictor of success given the prefix. Here the predictor mixes, by the share f of its turns that an
+    anchor has behind it, the group's rewards and those of the members that came through it: p = (1 - f) g + f a, g with
+    one success and one failure added. The prompt is the anchor with f = 0.
+    """
+
+    roots: int | None = None
+    """Samples that begin at the prompt; None: half of ``group_size``."""
+    width: int = 2
+    """New members at an anchor, before the rewards are looked at again."""
+    aborts_surplus: ClassVar[bool] = True
+
+    def start(self, shape: Shape) -> Trace:
+        """Refuse more roots than samples."""
+        if self.roots is not None and not 1 <= self.roots <= shape.group_size:
+            raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
+        at_least("width", self.width, 1)
+        return self
+
+    def members(self, view: View, group: Group) -> Size:
+        """The roots."""
+        roots = self.roots or max(1, view.shape.group_size // 2)
+        return Size(roots, roots)
+
+    def observe(self, view: View, group: Group) -> None:
+        """Nothing is remembered beyond the group."""
+
+    def regrow(self, view: View, group: Group) -> Sequence[tuple[Sample, int, int]]:
+        """Members at the best anchor, while the budget lasts; of equal ones the one nearest to the prompt."""
+        count = min(self.width, room(view, group))
+        if not count:
+            return ()
+        sample, turn = max(_anchors(group), key=lambda anchor: _mixed(group, *anchor))
+        return [(sample, turn, count)]
+
+
+def _anchors(group: Group) -> Iterator[tuple[Sample, int]]:
+    """The prompt, and every turn that a member began and its parent did not, in order of turns."""
+    yield group.members[0], 0
+    own = [(turn, sample) for sample in group.members for turn in range(_first(sample), len(sample.turn_starts))]
+    yield from ((sample, turn) for turn, sample in sorted(own, key=lambda anchor: (anchor[0], anchor[1].member)))
+
+
+def _first(sample: Sample) -> int:
+    return 1 if sample.fork is None else sample.fork.turn + 1
+
+
+def _mixed(group: Group, sample: Sample, turn: int) -> float:
+    """Chance, up to a factor, that two samples from the anchor come out differently."""
+    rewards = group.rewards
+    overall = (sum(rewards) + 1) / (len(rewards) + 2)
+    share = turn / len(sample.turn_starts)
+    through = [member.reward or 0.0 for member in group.members if _comes_through(member, sample, turn)]
+    likely = (1 - share) * overall + share * sum(through) / len(through)
+    return likely * (1 - likely)
+
+
+def _comes_through(member: Sample, sample: Sample, turn: int) -> bool:
+    """Whether a member is the sample, or branched off it at that turn or later."""
+    fork = member.fork
+    return member is sample or (fork is not None and fork.parent == sample.sample and fork.turn >= turn)

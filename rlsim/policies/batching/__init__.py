@@ -1,1 +1,0 @@
-"""When may the trainer start, and on what?"""

@@ -1,1 +1,0 @@
-"""What becomes of stale, surplus and unfinished work?"""

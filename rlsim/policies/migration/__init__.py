@@ -1,1 +1,0 @@
-"""May running calls move to another replica?"""

@@ -1,0 +1,89 @@
+"""Divided rollout: requests in chunks that any replica may continue, ranked by what their group mates made.
+
+A call's prefill as a leg of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rlsim.core.checks import at_least
+from rlsim.core.view import Pool, Sample, Shape, View
+from rlsim.policies.ordering.predictors import Siblings
+
+PROBE = -(1 << 40)
+"""Priority of a probe that has made nothing: before any length."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    chunk: int
+    siblings: Siblings
+    shares_kv: ClassVar[bool] = True
+    oracle: ClassVar[bool] = False
+    ranks: ClassVar[bool] = True
+
+    def priority(self, view: View, sample: Sample) -> int:
+        if sample.member == 0:
+            return PROBE + sample.response_tokens
+        return -max(1, round(self.siblings(view, sample)))
+
+    def chunk_tokens(self, view: View, sample: Sample) -> int:
+        return self.chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Chunks with their KV in a shared pool; one probe a group first, then longest first by the siblings (Seer).
+
+    The probe is the group's first member; the probe with the fewest tokens goes first, so that every group soon
+    has an estimate. That is the longest mate that has ended; a group without one counts as ``prior_tokens`` long
+    (our reading of arXiv 2511.14617).
+    """
+
+    chunk_tokens: int = 2048
+    """Tokens after which a call is ended, ranked anew and placed anew."""
+    prior_tokens: int = 65_536
+    """Expected of a sample whose group has no ended mate: the cap of a response."""
+
+    def start(self, shape: Shape) -> _Divided:
+        """Refuse chunks of nothing."""
+        at_least("chunk_tokens", self.chunk_tokens, 1)
+        at_least("prior_tokens", self.prior_tokens, 1)
+        return _Divided(self.chunk_tokens, Siblings(self.prior_tokens, longest=True))
+
+
+class Legged:
+    """First come, first served; on the prefill pool calls end after one token."""
+
+    shares_kv: ClassVar[bool] = True
+    oracle: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self._replicas = pool, pool.replicas
+
+    def priority(self, view: View, sample: Sample) -> int:
+        """All alike."""
+        return 0
+
+    def chunk_tokens(self, view: View, sample: Sample) -> int:
+        """One token on the prefill pool, no limit elsewhere."""
+        return 1 if sample.replica in self._replicas else 0
+
+    def fetches_kv(self, view: View, sample: Sample) -> bool:
+        """What goes on elsewhere finds its KV where the prefill leg made it; a prefill leg computes."""
+        return sample.replica not in self._replicas
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillLeg:
+    """On the prefill pool calls end after one token and go on elsewhere with their KV; with dispatch prefill-decode."""
+
+    prefill_pool: str = "prefill"
+    """As the dispatch's."""
+
+    def start(self, shape: Shape) -> Legged:
+        """Refuse a pool that does not exist."""
+        return Legged(shape.pool(self.prefill_pool, "prefill_pool"))

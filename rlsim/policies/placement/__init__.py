@@ -1,1 +1,0 @@
-"""Which GPUs do what?"""

@@ -1,1 +1,0 @@
-"""When does a trajectory take its next turn?"""

@@ -1,0 +1,112 @@
+"""The trainer, sync and switching sections: cost models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from rlsim.core.errors import ParameterError
+from rlsim.costs.architecture import Architecture
+from rlsim.costs.catalogue import Device
+from rlsim.costs.memory import weight_bytes_per_gpu
+from rlsim.costs.profile import Profile, load_profile
+from rlsim.costs.training import TrainingCost, profile_speeds
+from rlsim.costs.transfer import SwitchCost, SyncCost, staged_bytes_per_second
+from rlsim.scenario.schema import Scenario
+
+TRAINER_STATE_BYTES_PER_PARAMETER = 16.0
+"""bf16 weights and gradients, fp32 master weights and two Adam moments (ZeRO, arXiv 1910.02054)."""
+
+
+def make_trainer_profile(scenario: Scenario) -> Profile | None:
+    """The profile that the trainer names; None without one."""
+    name = scenario.trainer.profile
+    return None if name is None else load_profile(name, "trainer.profile")
+
+
+def make_training(scenario: Scenario, architecture: Architecture, device: Device) -> TrainingCost:
+    """The cost model of a training step, at the speeds of the file or of the profile that it names."""
+    given, profile = scenario.trainer, make_trainer_profile(scenario)
+    cost = TrainingCost(
+        architecture,
+        device,
+        given.gpus,
+        given.mfu or 1.0,
+        given.logprob_mfu,
+        given.tensor_parallel,
+        given.pipeline_parallel,
+        given.context_parallel,
+        given.updates_per_step,
+        given.epochs,
+        given.packing,
+        given.micro_batch_tokens,
+        given.activation_recompute,
+        given.balance,
+        given.old_log_prob,
+        given.reference,
+        given.critic,
+        given.optimizer_offload,
+        given.fixed_seconds_per_step,
+        given.seconds_per_update,
+        given.seconds_per_micro_batch,
+        given.attention_mfu,
+        given.logprob_seconds_per_micro_batch,
+        given.seconds_per_sample,
+        given.expert_utilisation,
+        given.pipeline_bubbles,
+    )
+    if profile is None:
+        return cost
+    speeds = profile_speeds(profile, architecture, device, scenario.cluster.allow_other_hardware)
+    return replace(cost, **asdict(speeds))
+
+
+def make_sync(scenario: Scenario, architecture: Architecture, device: Device) -> SyncCost:
+    """The cost of a publication."""
+    given = scenario.sync
+    if given.per_tensor_seconds and given.tensors is None:
+        raise ParameterError("sync.tensors", None, "a whole number, at least 1, with per_tensor_seconds")
+    payload, rate = architecture.weight_bytes() * given.payload_share, _sync_rate(scenario, device)
+    default = SyncCost.over("nccl", payload, given.scope)
+    cost = default if rate is None else SyncCost(payload, rate, given.base_seconds, source="given in the scenario")
+    return replace(
+        cost,
+        base_seconds=given.base_seconds or cost.base_seconds,
+        tensors=given.tensors or 0,
+        per_tensor_seconds=given.per_tensor_seconds,
+        restore_seconds=_restore_seconds(scenario, payload, device),
+        scope=given.scope,
+    )
+
+
+def _restore_seconds(scenario: Scenario, payload_bytes: float, device: Device) -> float:
+    """Each training GPU brings its share of offloaded weights back."""
+    if not scenario.trainer.weights_offload:
+        return 0.0
+    rate = scenario.sync.restore_bytes_per_second or device.host_link_bytes_per_second
+    return payload_bytes / scenario.trainer.gpus / rate
+
+
+def _sync_rate(scenario: Scenario, device: Device) -> float | None:
+    """Bytes a second of the whole model; None where the scenario says nothing of it."""
+    given = scenario.sync
+    if given.stage_bytes_per_second is None:
+        return given.link_bytes_per_second
+    stages, received = scenario.trainer.pipeline_parallel, device.inter_node_bytes_per_second
+    return staged_bytes_per_second(given.stage_bytes_per_second, stages, received)
+
+
+def make_switching(scenario: Scenario, architecture: Architecture) -> SwitchCost:
+    """The cost of a change of role on shared GPUs."""
+    given = scenario.switching
+    weights = max(
+        weight_bytes_per_gpu(architecture, pool.tensor_parallel, pool.pipeline_parallel, pool.expert_parallel)
+        for pool in scenario.rollout.sections()
+    )
+    state = architecture.parameters() * TRAINER_STATE_BYTES_PER_PARAMETER / scenario.trainer.gpus
+    link = given.host_link_bytes_per_second if given else None
+    cost = SwitchCost.from_bytes(weights, state, link) if link else SwitchCost.from_bytes(weights, state)
+    if given is None or (given.sleep_seconds is None and given.wake_seconds is None):
+        return cost
+    sleep = cost.to_training_seconds() if given.sleep_seconds is None else given.sleep_seconds
+    wake = cost.to_rollout_seconds() if given.wake_seconds is None else given.wake_seconds
+    return SwitchCost(sleep, wake, source="given in the scenario")

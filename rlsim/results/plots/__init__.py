@@ -1,0 +1,1 @@
+"""Figures: functions that take tables and return a matplotlib Figure."""

@@ -1,0 +1,1 @@
+"""Recorded decisions: written, read back and replayed through a fresh controller."""

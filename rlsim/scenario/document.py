@@ -1,0 +1,349 @@
+"""A scenario file with its overlays, ``--set`` arguments and arms, and the scenarios they resolve to.
+
+Later wins: file, overlays in order, the arm, ``--set``. Invariant: nothing is resolved while any part of the
+document, the arms that were not asked for included, has a fault; all faults are reported at once.
+
+Settings that several scenarios share: ``extends: FILE`` takes what the scenario leaves unsaid from another file.
+
+The file is looked for beside the one that names it. It gives defaults: whatever the scenario, its arm or ``--set`` says
+wins, key by key.
+
+The scenario as it was understood, defaults and all, as text that loads to the same scenario.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from ruamel.yaml import YAML
+
+from rlsim.core.errors import ParameterError, ScenarioError, nearest
+from rlsim.scenario.errors import parameter_fault, parsed_path, schema_faults
+from rlsim.scenario.reader import parse, parse_file, shown_kind
+from rlsim.scenario.tree import (
+    Fault,
+    Node,
+    Path,
+    Place,
+    Plain,
+    dotted,
+    find,
+    key_fault,
+    merge,
+    plain,
+    planted,
+    value_fault,
+    walk,
+    without,
+)
+
+if TYPE_CHECKING:
+    from rlsim.scenario.schema import Scenario
+
+
+KEY = "extends"
+
+
+def extended(root: Node, file: str) -> Node:
+    """The tree of ``file`` with what it extends; ``ScenarioError`` when that cannot be read or extends another."""
+    named = root.children.get(KEY)
+    if named is None:
+        return root
+    if not isinstance(named.value, str):
+        raise ScenarioError([str(value_fault(named, "found no text; allowed: the path of a scenario file"))])
+    path = os.path.join(os.path.dirname(file), named.value)
+    shared = _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0)
+    if KEY in shared.children:
+        raise ScenarioError([str(value_fault(named, f"found a file with {KEY}; allowed: one that extends no other"))])
+    return _filled(without(root, KEY), shared)
+
+
+@lru_cache(maxsize=32)
+def _read(path: str, changed_ns: int) -> Node:
+    root, faults = parse_file(path)
+    if faults:
+        raise ScenarioError(str(fault) for fault in faults)
+    return root
+
+
+def _filled(node: Node, defaults: Node) -> Node:
+    """Keys that ``node`` lacks, from ``defaults``, at any depth."""
+    if not (isinstance(node.value, dict) and isinstance(defaults.value, dict)):
+        return node
+    filled = dict(node.value)
+    for key, child in defaults.value.items():
+        filled[key] = _filled(filled[key], child) if key in filled else child
+    return replace(node, value=filled)
+
+
+_FILE_KEYS = frozenset({"model", "profile", "file"})
+_FILE_SUFFIXES = (".json", ".csv", ".txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was written, before an arm is chosen."""
+
+    file: str
+    root: Node
+    """The file with its overlays and what ``--set`` says inside arms; arms are not applied."""
+    settings: Node
+    """What ``--set`` says outside arms: it wins over every arm."""
+
+    @property
+    def tree(self) -> Plain:
+        """Plain values as written, arms under ``arms``."""
+        return plain(merge(self.root, self.settings))
+
+    @property
+    def where(self) -> dict[Path, Place]:
+        """The place of every key and list item of ``tree``, by path; ``()`` is the document."""
+        return {path: node.place for path, node in walk(merge(self.root, self.settings))}
+
+    def arms(self) -> list[str]:
+        """Names of the arms, in the order written; empty when the file has none."""
+        written = self.root.children.get("arms")
+        return list(written.children) if written else []
+
+    def resolve(self, arm: str | None = None) -> Scenario:
+        """The scenario of one arm (of the only one, or of a file without arms, when None).
+
+        Raises ScenarioError with every fault of the document, or when the arm is unknown or left open.
+        """
+        return self.resolve_all()[self._chosen(arm)]
+
+    def resolve_all(self) -> dict[str | None, Scenario]:
+        """The scenario of every arm by name; under None when the file has no arms. Raises as ``resolve``."""
+        scenarios, faults = self._validated()
+        if faults:
+            raise _refusal(faults)
+        return scenarios
+
+    def faults(self) -> list[Fault]:
+        """Everything the schema refuses, in all arms."""
+        return self._validated()[1]
+
+    def locate(self, path: str, arm: str | None = None) -> Place:
+        """Where ``path`` (``rollout.gpus``) of the arm was written, or the mapping that would hold it."""
+        return find(self._root(self._chosen(arm)), parsed_path(path))[0].place
+
+    def scenario_error(self, errors: Sequence[ParameterError], arm: str | None = None) -> ScenarioError:
+        """Errors of what was built from an arm, with file and line; paths are from the scenario's top."""
+        from rlsim.scenario.schema import Scenario
+
+        root, schema = self._root(self._chosen(arm)), Scenario.model_json_schema()
+        return _refusal([parameter_fault(error, root, schema) for error in errors])
+
+    def with_settings(self, settings: Node) -> Document:
+        """The document with a tree of further settings laid over it, as ``--set`` is.
+
+        ScenarioError for settings of an arm that it does not have.
+        """
+        faults: list[Fault] = []
+        laid = _with_settings(self.file, self.root, settings, faults)
+        if faults:
+            raise _refusal(faults)
+        return replace(laid, settings=merge(self.settings, laid.settings))
+
+    def resolve_only(self, arm: str | None) -> Scenario:
+        """The scenario of one arm, whatever is wrong with the others; ScenarioError with its own faults."""
+        outcome = _outcome(self._root(self._chosen(arm)))
+        if isinstance(outcome, list):
+            raise _refusal(outcome)
+        return outcome
+
+    def _root(self, arm: str | None) -> Node:
+        base = without(self.root, "arms")
+        override = self.root.children["arms"].children[arm] if arm is not None else None
+        if override is not None and override.value is not None:
+            base = merge(base, override)
+        return extended(merge(base, self.settings), self.file)
+
+    def _chosen(self, arm: str | None) -> str | None:
+        names = self.arms()
+        if arm is None and len(names) <= 1:
+            return names[0] if names else None
+        if arm in names:
+            return arm
+        node = self.root.children.get("arms", self.root)
+        found = "no choice of arm" if arm is None else f"arm '{arm}'"
+        raise ScenarioError([str(key_fault(node, f"found {found}; {_allowed_arms(arm, names)}"))])
+
+    def _validated(self) -> tuple[dict[str | None, Scenario], list[Fault]]:
+        scenarios: dict[str | None, Scenario] = {}
+        refused: dict[Fault, list[str | None]] = {fault: [] for fault in self._arm_faults()}
+        arms: list[str | None] = [*self._usable_arms()] or [None]
+        for arm in arms:
+            outcome = _outcome(self._root(arm))
+            if isinstance(outcome, list):
+                for fault in outcome:
+                    refused.setdefault(fault, []).append(arm)
+            else:
+                scenarios[arm] = outcome
+        return scenarios, [_in_arms(fault, of, len(arms)) for fault, of in refused.items()]
+
+    def _usable_arms(self) -> list[str]:
+        return [name for name in self.arms() if not _is_unusable(self.root.children["arms"].children[name])]
+
+    def _arm_faults(self) -> list[Fault]:
+        written = self.root.children.get("arms")
+        if written is None:
+            return []
+        if not written.children:
+            return [value_fault(written, f"found {_kind(written)}; allowed: a mapping of arm names to overrides")]
+        unusable = [node for node in written.children.values() if _is_unusable(node)]
+        return [value_fault(node, f"found {_kind(node)}; allowed: a mapping of overrides") for node in unusable]
+
+
+def load(
+    path: str | os.PathLike[str], overlays: Sequence[str | os.PathLike[str]] = (), sets: Sequence[str] = ()
+) -> Document:
+    """The document of a scenario file, overlay files laid over it in order, and ``key.path=value`` settings.
+
+    A value is YAML (``8``, ``lognormal``, ``[1, 2]``). Overlays and settings replace a mapping whose ``law``,
+    ``preset`` or ``source`` they change, and extend it otherwise. Raises ScenarioError for files that cannot
+    be read, text that is not YAML, duplicate keys, tags and numbers that are not finite; with the latter
+    come all other faults of the document.
+    """
+    refusals: list[str] = []
+    faults: list[Fault] = []
+    layers = [_layer(os.fspath(file), faults, refusals) for file in (path, *overlays)]
+    settings = _settings(sets, faults, refusals)
+    read = [layer for layer in layers if layer is not None]
+    if refusals:
+        raise ScenarioError([*refusals, *map(str, faults)])
+    root = read[0]
+    for overlay in read[1:]:
+        root = merge(root, overlay)
+    document = _with_settings(os.fspath(path), root, settings, faults)
+    if faults:
+        raise _refusal(_all_faults(document, faults))
+    return document
+
+
+def _layer(file: str, faults: list[Fault], refusals: list[str]) -> Node | None:
+    try:
+        root, found = parse_file(file)
+    except ScenarioError as error:
+        refusals.extend(error.faults)
+        return None
+    faults.extend(found)
+    return root
+
+
+def _settings(sets: Sequence[str], faults: list[Fault], refusals: list[str]) -> Node:
+    root = Node({}, Place("--set", None))
+    for text in sets:
+        try:
+            path, leaf, found = _setting(text)
+        except ScenarioError as error:
+            refusals.extend(error.faults)
+            continue
+        faults.extend(found)
+        root = planted(root, path, leaf)
+    return root
+
+
+def _setting(text: str) -> tuple[tuple[str, ...], Node, list[Fault]]:
+    name, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(path):
+        raise ScenarioError([f"--set {text}: found no key path and value; allowed: key.path=value"])
+    leaf, faults = parse(value, f"--set {text}", path, numbered=False)
+    return path, leaf, faults
+
+
+def _with_settings(file: str, root: Node, settings: Node, faults: list[Fault]) -> Document:
+    """Settings inside arms go into the arms, which must exist."""
+    overrides = settings.children.get("arms")
+    if overrides is None:
+        return Document(file, root, settings)
+    arms = root.children.get("arms")
+    known = arms.children if arms is not None else {}
+    for name, node in overrides.children.items():
+        if name not in known:
+            faults.append(key_fault(node, f"unknown arm; {_allowed_arms(name, known)}"))
+    if arms is not None:
+        named = replace(overrides, value={k: v for k, v in overrides.children.items() if k in known})
+        root = replace(root, value={**root.children, "arms": merge(arms, named)})
+    return Document(file, root, without(settings, "arms"))
+
+
+def _allowed_arms(arm: str | None, names: Iterable[str]) -> str:
+    names = list(names)
+    guess = nearest(arm, names) if arm is not None else None
+    hint = f"; did you mean '{guess}'?" if guess else ""
+    return f"allowed: {', '.join(names) or 'none, the file has no arms'}{hint}"
+
+
+def _all_faults(document: Document, faults: list[Fault]) -> list[Fault]:
+    """Faults of the text, and of the schema where the text has none."""
+    seen = {(fault.file, fault.line, fault.key) for fault in faults}
+    later = [fault for fault in document.faults() if (fault.file, fault.line, fault.key) not in seen]
+    return [*faults, *later]
+
+
+def _refusal(faults: Sequence[Fault]) -> ScenarioError:
+    ordered = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.file, fault.line or 0))
+    return ScenarioError(str(fault) for fault in ordered)
+
+
+def _outcome(root: Node) -> Scenario | list[Fault]:
+    from pydantic import ValidationError
+
+    from rlsim.scenario.schema import Scenario
+
+    try:
+        return Scenario.model_validate(plain(_anchored(root)))
+    except ValidationError as refused:
+        return schema_faults(refused.errors(), root, Scenario.model_json_schema())
+
+
+def _in_arms(fault: Fault, refused: list[str | None], arms: int) -> Fault:
+    if len(refused) in (0, arms) or fault.key.startswith("arms."):
+        return fault
+    names = ", ".join(f"'{arm}'" for arm in refused)
+    return replace(fault, text=f"{fault.text} (in arm {names})")
+
+
+def _is_unusable(arm: Node) -> bool:
+    return not isinstance(arm.value, dict) and arm.value is not None
+
+
+def _kind(node: Node) -> str:
+    return "an empty mapping" if node.value == {} else shown_kind(node)
+
+
+def _anchored(node: Node) -> Node:
+    """The tree with names of files made absolute, each relative to the file that names it."""
+    if isinstance(node.value, dict):
+        return replace(node, value={key: _anchored(child) for key, child in node.value.items()})
+    if isinstance(node.value, list):
+        return replace(node, value=[_anchored(child) for child in node.value])
+    if isinstance(node.value, str) and _names_file(node):
+        beside = os.path.dirname(node.place.file) if node.place.line is not None else ""
+        return replace(node, value=os.path.abspath(os.path.join(beside, node.value)))
+    return node
+
+
+def _names_file(node: Node) -> bool:
+    key = dotted(node.place.path[-1:])
+    return key in _FILE_KEYS and str(node.value).endswith(_FILE_SUFFIXES)
+
+
+def resolved_yaml(scenario: Scenario) -> str:
+    """ASCII YAML 1.2 in the order of the schema; equal scenarios give equal text."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    # Unescaped, the line breaks of Unicode (U+0085, U+2028) would be folded away on loading.
+    yaml.allow_unicode = False
+    yaml.width = 4096
+    text = StringIO()
+    yaml.dump(scenario.model_dump(mode="json"), text)
+    return text.getvalue()

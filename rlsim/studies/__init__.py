@@ -1,0 +1,1 @@
+"""Studies over many runs: comparisons, sweeps, searches, explanations, validation and their reports."""

@@ -1,0 +1,254 @@
+"""Changes to a scenario that could help: each is small, and a thing that somebody could do tomorrow.
+
+One change.
+
+What a preset lets its user choose: bounds on staleness, work in flight, and flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlsim.core.errors import RlsimError
+from rlsim.presets import load_preset
+from rlsim.resolve import Plan, PlanError, plan
+from rlsim.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Values by key path, in words, and what they do to what is learnt."""
+
+    label: str
+    settings: Mapping[str, object]
+    learnt: str = ""
+    """What changes of the data that are trained on; empty: nothing."""
+
+
+STALENESS: dict[str, float] = {
+    "async_generation_ratio": 1,
+    "async_queue_size": 1,
+    "max_head_offpolicyness": 1,
+    "max_off_policy_threshold": 1,
+    "max_staleness": 1,
+    "max_staleness_steps": 1,
+    "max_steps_off_policy": 1,
+    "max_trajectory_age_steps": 1,
+    "num_warmup_batches": 1,
+    "staleness_threshold": 0.5,
+    "target_lag": 1,
+}
+"""A preset's bounds and how much one more is, in the bound's own unit."""
+IN_FLIGHT = (
+    "concurrent_samples_per_replica",
+    "llm_max_rollouts",
+    "max_concurrent_rollouts",
+    "max_inflight",
+    "num_parallel_generation_workers",
+    "over_sampling_batch_size",
+    "partial_rollout_pool_size",
+    "sglang_server_concurrency",
+)
+"""A preset's limits on work in flight."""
+FLAGS = ("in_flight_weight_updates", "partial_rollout")
+"""A preset's switches for work that goes on over a change of weights."""
+
+
+def bound_changes(scenario: Scenario) -> Iterator[Change]:
+    """Each of the preset's own parameters one up; nothing for a policy that is made of parts alone."""
+    if scenario.policy.preset is None:
+        return
+    defaults = load_preset(scenario.policy.preset).parameters
+    for name, parameter in defaults.items():
+        yield from _one_up(name, scenario.policy.fields.get(name, parameter.default), scenario)
+
+
+def _one_up(name: str, value: object, scenario: Scenario) -> Iterator[Change]:
+    key = f"policy.{name}"
+    if name in FLAGS and value is False:
+        yield Change(f"{name}: true", {key: True}, "samples mix versions")
+    elif name in STALENESS and isinstance(value, int | float):
+        more = type(value)(value + STALENESS[name])
+        yield Change(f"{name} {value:g} to {more:g}", {key: more}, "data are older")
+    elif name in IN_FLIGHT:
+        now = value if isinstance(value, int) else scenario.workload.prompts_per_step
+        yield Change(f"{name} {now} to {2 * now}", {key: 2 * now}, "data may be older")
+
+
+OLDER = "data are older"
+SHORT = "batches lean to short responses"
+MOST_MEMORY = 0.95
+
+
+def candidates(found: Plan) -> Iterator[tuple[Change, Scenario]]:
+    """Every change that applies, with the scenario that it makes; what would be refused is left out."""
+    for change in _all(found):
+        changed = changed_scenario(found.scenario, change.settings)
+        if changed is not None:
+            yield change, changed
+
+
+def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scenario | None:
+    """The scenario with values by key path; None where that is refused, or changes nothing."""
+    tree: dict[str, Any] = scenario.model_dump(mode="json")
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        node = tree
+        for place in path:
+            node[place] = node.get(place) or {}
+            node = node[place]
+        node[last] = value
+    try:
+        changed = Scenario.model_validate(tree)
+        plan(changed)
+    except (ValidationError, PlanError, RlsimError):
+        return None
+    return changed if changed != scenario else None
+
+
+def _all(found: Plan) -> Iterator[Change]:
+    for source in _SOURCES:
+        yield from source(found)
+    yield from bound_changes(found.scenario)
+
+
+def _moves(found: Plan) -> Iterator[Change]:
+    """GPUs between rollout and trainer, as few as both sides can be cut into."""
+    rollout, trainer = found.scenario.rollout, found.scenario.trainer
+    if found.colocated or rollout.pools:
+        return
+    ranks = trainer.tensor_parallel * trainer.pipeline_parallel * trainer.context_parallel
+    unit = lcm(rollout.gpus_per_replica, ranks)
+    for moved, where in ((unit, "to rollout"), (-unit, "to the trainer")):
+        split = {"rollout.gpus": rollout.gpus + moved, "trainer.gpus": trainer.gpus - moved}
+        yield Change(f"{unit} GPU{'s' * (unit > 1)} more {where}", split)
+
+
+def _overlap(found: Plan) -> Iterator[Change]:
+    """Asynchrony where there is none: on GPUs of its own, or on half of the shared ones."""
+    scenario = found.scenario
+    half = scenario.rollout.gpus // 2
+    areal = {"preset": "areal", "max_head_offpolicyness": 1}
+    if found.colocated:
+        halves: dict[str, object] = {"rollout.gpus": half, "trainer.gpus": scenario.rollout.gpus - half}
+        yield Change(
+            "generation beside training, one version ahead, half of the GPUs each", {**halves, "policy": areal}, OLDER
+        )
+        size = -(-scenario.workload.prompts_per_step * 3 // 2)
+        april = {"preset": "slime-april", "over_sampling_batch_size": size}
+        yield Change("over-sampling by half, the rest resumed in the next round", {"policy": april}, SHORT)
+    elif scenario.policy.preset in ("sync-disaggregated", "trl-server"):
+        yield Change(
+            "the next batch generated during training (one step off)", {"policy.preset": "one-step-off"}, OLDER
+        )
+        yield Change("one version ahead, interrupted and resumed", {"policy": areal}, OLDER)
+
+
+def _in_flight(found: Plan) -> Iterator[Change]:
+    if found.colocated:
+        return
+    keep = {"use": "publish", "mode": "keep"}
+    yield Change(
+        "weights change under running samples, which keep their KV",
+        {"policy.parts.update": keep},
+        "samples mix versions",
+    )
+
+
+def _parallel(found: Plan) -> Iterator[Change]:
+    tensor = found.scenario.rollout.tensor_parallel
+    yield Change(f"tensor parallel doubled to {2 * tensor}", {"rollout.tensor_parallel": 2 * tensor})
+    if tensor > 1:
+        yield Change(f"tensor parallel halved to {tensor // 2}", {"rollout.tensor_parallel": tensor // 2})
+
+
+def _seats(found: Plan) -> Iterator[Change]:
+    seats = found.scenario.rollout.max_num_seqs
+    budget = max(found.scenario.rollout.max_num_batched_tokens, 2 * seats)
+    more = {"rollout.max_num_seqs": 2 * seats, "rollout.max_num_batched_tokens": budget}
+    yield Change(f"max_num_seqs doubled to {2 * seats}", more)
+    yield Change(f"max_num_seqs halved to {seats // 2}", {"rollout.max_num_seqs": seats // 2})
+
+
+def _memory(found: Plan) -> Iterator[Change]:
+    rollout = found.scenario.rollout
+    if rollout.kv_blocks is not None:
+        yield Change("a quarter more KV memory", {"rollout.kv_blocks": rollout.kv_blocks * 5 // 4})
+    elif rollout.gpu_memory_utilization < MOST_MEMORY:
+        share = min(MOST_MEMORY, round(rollout.gpu_memory_utilization + 0.1, 2))
+        yield Change(f"gpu_memory_utilization {share:g}", {"rollout.gpu_memory_utilization": share})
+    if not rollout.enable_prefix_caching:
+        yield Change("prefix caching", {"rollout.enable_prefix_caching": True})
+
+
+def _chunks(found: Plan) -> Iterator[Change]:
+    budget = found.scenario.rollout.max_num_batched_tokens
+    for tokens, what in ((2 * budget, "doubled"), (budget // 2, "halved")):
+        yield Change(f"max_num_batched_tokens {what} to {tokens}", {"rollout.max_num_batched_tokens": tokens})
+
+
+def _trainer(found: Plan) -> Iterator[Change]:
+    trainer = found.scenario.trainer
+    yield Change("samples spread over the trainer's ranks by length (lpt)", {"trainer.balance": "lpt"})
+    if trainer.old_log_prob and found.scenario.trainer.updates_per_step == 1:
+        yield Change(
+            "no second pass for the log-probs of the behaviour model",
+            {"trainer.old_log_prob": False},
+            "the engine's log-probs stand for the trainer's",
+        )
+    if trainer.packing == "padded":
+        yield Change("packed micro-batches", {"trainer.packing": "packed"})
+
+
+def _sync(found: Plan) -> Iterator[Change]:
+    sync = found.scenario.sync
+    yield Change("each replica takes new weights alone", {"sync.scope": "per_replica"})
+    if sync.tensors and sync.tensors > 1:
+        yield Change("weights sent in a tenth of the pieces", {"sync.tensors": max(1, sync.tensors // 10)})
+    if sync.link_bytes_per_second:
+        yield Change("a link of twice the rate", {"sync.link_bytes_per_second": 2 * sync.link_bytes_per_second})
+
+
+def _services(found: Plan) -> Iterator[Change]:
+    turns, reward = found.scenario.workload.turns, found.scenario.workload.reward
+    if turns is not None and turns.environments is not None:
+        count = 2 * turns.environments
+        yield Change(f"environments doubled to {count}", {"workload.turns.environments": count})
+    if reward is not None and reward.workers is not None:
+        yield Change(f"reward workers doubled to {2 * reward.workers}", {"workload.reward.workers": 2 * reward.workers})
+
+
+def _dispatch(found: Plan) -> Iterator[Change]:
+    for part in ("least-in-flight", "least-tokens"):
+        yield Change(f"calls to the replica with {part.replace('-', ' ')}", {"policy.parts.dispatch": {"use": part}})
+
+
+def _cap(found: Plan) -> Iterator[Change]:
+    cap = found.scenario.workload.response_tokens.fields.get("cap_tokens")
+    if isinstance(cap, int):
+        yield Change(
+            f"responses cut at {cap * 3 // 4} tokens instead of {cap}",
+            {"workload.response_tokens.cap_tokens": cap * 3 // 4},
+            "long responses end unfinished",
+        )
+
+
+_SOURCES: tuple[Callable[[Plan], Iterator[Change]], ...] = (
+    _moves,
+    _overlap,
+    _in_flight,
+    _parallel,
+    _seats,
+    _memory,
+    _chunks,
+    _trainer,
+    _sync,
+    _services,
+    _dispatch,
+    _cap,
+)

@@ -1,0 +1,130 @@
+"""Users' questions as scenarios: the observation beside what is simulated, and whether they agree.
+
+The direction agrees when the whole interval over replications is on the side that was seen, and is *unsure* when the
+mean alone is; the size agrees within 25 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.results.statistics import Estimate, interval, paired_ratio
+from rlsim.scenario.case import Case
+from rlsim.scenario.document import Document, load
+from rlsim.scenario.schema import Scenario
+from rlsim.studies.explain.watching import Watched, measured, watch
+from rlsim.studies.runs.record import Task, perform_each
+
+SIZE_WITHIN = 0.25
+"""Relative error up to which a size agrees."""
+Side = Literal["yes", "unsure", "no"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A case and the scenarios of the arms that it needs."""
+
+    file: str
+    case: Case
+    arms: dict[str, Scenario]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Every replication of every arm, arm by arm."""
+        return [
+            Task(f"{self.case.id}, {name}", scenario, replication)
+            for name, scenario in self.arms.items()
+            for replication in range(scenario.run.replications)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was simulated beside what was observed."""
+
+    file: str
+    case: Case
+    simulated: Estimate
+
+    @property
+    def direction(self) -> Side:
+        """Whether the simulated number is on the side that was seen."""
+        ends = [end for end in (self.simulated.low, self.simulated.high) if end is not None]
+        if not self.case.is_seen(self.simulated.mean):
+            return "no"
+        return "yes" if all(map(self.case.is_seen, ends)) else "unsure"
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the size; None where the source gives none."""
+        return None if self.case.size is None else self.simulated.mean / self.case.size - 1
+
+    @property
+    def size(self) -> Side | None:
+        """Whether the size is within 25 %; None where the source gives none."""
+        if self.error is None:
+            return None
+        return "yes" if abs(self.error) <= SIZE_WITHIN else "no"
+
+    @property
+    def agrees(self) -> bool:
+        """Direction and, where there is one, size."""
+        return self.direction == "yes" and self.size != "no"
+
+
+def case_files(folder: Path) -> list[Path]:
+    """The scenario files of a folder, in order; ``ParameterError`` without any."""
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise ParameterError("--cases", str(folder), "a directory with scenario files")
+    return files
+
+
+def read_case(file: Path) -> Asked:
+    """The case of a file; ``ParameterError`` without one."""
+    found = asked(load(str(file)))
+    if found is None:
+        raise ParameterError(f"{file}: case", None, "a section with id, question, source, observed, measure, ...")
+    return found
+
+
+def asked(document: Document) -> Asked | None:
+    """The case of a scenario, if it has one; ``ParameterError`` when it names an arm that is none."""
+    scenarios = {name or found.name: found for name, found in document.resolve_all().items()}
+    case = next(iter(scenarios.values())).case
+    if case is None:
+        return None
+    names = [name for name in (case.arm, case.over) if name is not None]
+    for name in names:
+        if name not in scenarios:
+            raise unknown(f"{document.file}: case", name, scenarios)
+    return Asked(document.file, case, {name: scenarios[name] for name in names})
+
+
+def answers(
+    questions: Sequence[Asked], done: Callable[[Watched], None] = lambda seen: None, workers: int | None = None
+) -> list[Answer]:
+    """Run all cases, ``done`` being told of every run."""
+    seen = []
+    for one in perform_each(watch, [task for question in questions for task in question.tasks], workers):
+        done(one)
+        seen.append(one)
+    at, found = 0, []
+    for question in questions:
+        count = len(question.tasks)
+        found.append(_answer(question, seen[at : at + count]))
+        at += count
+    return found
+
+
+def _answer(question: Asked, seen: Sequence[Watched]) -> Answer:
+    case, first = question.case, question.arms[question.case.arm]
+    values = [measured(one, case.measure) for one in seen]
+    count, confidence = first.run.replications, first.run.confidence
+    if case.over is None:
+        return Answer(question.file, case, interval(values, confidence))
+    return Answer(question.file, case, paired_ratio(values[:count], values[count:], confidence))

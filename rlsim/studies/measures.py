@@ -1,0 +1,77 @@
+"""What a published quantity is in a simulated run; the formulas of docs/validation.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlsim.resolve import Plan
+    from rlsim.scenario.published import Published
+    from rlsim.studies.runs.record import Outcome
+
+Measure = Callable[["Outcome"], float]
+
+
+def measure(outcome: Outcome, quantity: str) -> float:
+    """The quantity of one run, in the unit of its name."""
+    if quantity in _DERIVED:
+        return _DERIVED[quantity](outcome)
+    return float(getattr(outcome.metrics, quantity))
+
+
+def is_of_engine(row: Published) -> bool:
+    """Whether the number is of one engine step, which needs no run."""
+    return row.of == "engine_step_seconds"
+
+
+def engine_step_seconds(row: Published, plan: Plan) -> float:
+    """A step that decodes the row's batch."""
+    decodes, context = row.decodes or 0, row.context_tokens or 0
+    return plan.pools[0].law.decode_seconds(decodes, float(decodes * context))
+
+
+def is_rate(quantity: str) -> bool:
+    """Whether more is better; of times, shares and lags less is."""
+    return "_per_second" in quantity
+
+
+def _share(outcome: Outcome, *uses: str) -> float:
+    """Of the trainer's time; of the shared GPUs' where they are."""
+    return sum(outcome.metrics.utilisation.trainer.get(use, 0.0) for use in uses)
+
+
+def _phase_seconds(outcome: Outcome, *uses: str) -> float:
+    return _share(outcome, *uses) * outcome.metrics.step_seconds
+
+
+def _idle_share(shares: dict[str, float]) -> float:
+    return sum(share for use, share in shares.items() if use.startswith("idle:"))
+
+
+def _generated_rate_per_gpu(outcome: Outcome) -> float:
+    metrics = outcome.metrics
+    tokens = metrics.response_tokens_per_second * metrics.step_seconds
+    return tokens / metrics.generation_seconds_per_step / metrics.gpus_used
+
+
+def _trained_rate(outcome: Outcome) -> float:
+    metrics = outcome.metrics
+    tokens = metrics.tokens_per_second_per_gpu * metrics.gpus_used * metrics.step_seconds
+    return tokens / metrics.train_seconds_per_step
+
+
+_DERIVED: dict[str, Measure] = {
+    "generation_seconds": lambda told: told.metrics.generation_seconds_per_step,
+    "tail_seconds": lambda told: told.metrics.tail_share * told.metrics.generation_seconds_per_step,
+    "wait_seconds": lambda told: told.metrics.wait_seconds_per_step,
+    "train_seconds": lambda told: told.metrics.train_seconds_per_step,
+    "sync_seconds": lambda told: told.metrics.sync_seconds_per_step,
+    "old_log_prob_seconds": lambda told: _phase_seconds(told, "old_log_prob"),
+    "update_seconds": lambda told: _phase_seconds(told, "update_actor"),
+    "tokens_per_second": lambda told: told.metrics.tokens_per_second_per_gpu * told.metrics.gpus_used,
+    "generated_tokens_per_second_per_gpu": _generated_rate_per_gpu,
+    "trained_tokens_per_second": _trained_rate,
+    "trainer_idle_share": lambda told: _idle_share(told.metrics.utilisation.trainer),
+    "rollout_idle_share": lambda told: _idle_share(told.metrics.utilisation.rollout),
+}

@@ -1,0 +1,1 @@
+"""The search of `rlsim plan`: candidates, scores, the decision and its sensitivity."""

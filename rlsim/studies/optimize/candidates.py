@@ -1,0 +1,135 @@
+"""Points of a space as runs: which can be made at all, and what they cost an hour before they are simulated."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlsim.core.errors import ScenarioError
+from rlsim.costs.memory import GIB
+from rlsim.resolve import Plan
+from rlsim.resolve.scenario import gpus_used, price
+from rlsim.resolve.training import TRAINER_STATE_BYTES_PER_PARAMETER
+from rlsim.scenario.search import Limits
+from rlsim.scenario.variation import Choice
+from rlsim.studies.optimize.space import SPLIT, At, Space
+from rlsim.studies.sweep import Variant, variant
+
+OFFLOADED_STATE_BYTES_PER_PARAMETER = 4.0
+"""bf16 weights and gradients, the rest of the optimizer's state in host memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point that can be simulated, in one case."""
+
+    at: At
+    variant: Variant
+    gpus: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A point that cannot be chosen."""
+
+    at: At
+    kind: str
+    """What it fails for: memory, a limit by name, or the key that is refused."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Inputs that differ from the scenario's while a choice is judged."""
+
+    name: str = ""
+    settings: Choice = field(default_factory=dict)
+
+
+NOMINAL = Case()
+
+
+class Candidates:
+    """The points of a space, resolved once in each case; it counts those that are infeasible."""
+
+    def __init__(self, space: Space, limits: Limits) -> None:
+        self.space, self.limits = space, limits
+        self._known: dict[tuple[str, At], Candidate | Infeasible] = {}
+
+    def at(self, at: At, case: Case = NOMINAL) -> Candidate | Infeasible:
+        """What a point is in a case."""
+        key = case.name, at
+        if key not in self._known:
+            self._known[key] = self._resolved(at, case)
+        return self._known[key]
+
+    def exclude(self, at: At, case: Case, kind: str, text: str) -> None:
+        """A simulated point turned out to break a limit, or did not end."""
+        self._known[case.name, at] = Infeasible(at, kind, text)
+
+    def infeasible(self, case: Case = NOMINAL) -> dict[str, tuple[int, str]]:
+        """How many points were excluded in a case, and the first one's words, by what they fail for."""
+        some = [
+            found for (name, _), found in self._known.items() if name == case.name and isinstance(found, Infeasible)
+        ]
+        counts = Counter(found.kind for found in some)
+        return {kind: (count, next(f.text for f in some if f.kind == kind)) for kind, count in counts.most_common()}
+
+    def _resolved(self, at: At, case: Case) -> Candidate | Infeasible:
+        choice = self.space.choice(at)
+        try:
+            made = variant(self.space.document, {**choice, **case.settings})
+        except ScenarioError as error:
+            return Infeasible(at, _kind(error.faults[0], choice), error.faults[0])
+        if made.plan.colocated and "+" in self.space.texts(at).get(SPLIT, ""):
+            return Infeasible(at, "split of shared GPUs", "this policy shares all GPUs: a split with shared: true")
+        gpus, usd_per_hour = gpus_used(made.plan), gpus_used(made.plan) * price(made.plan)[0]
+        named = Variant(self.space.texts(at), made.scenario, made.run, made.plan)
+        for kind, text in _broken(self.limits, gpus, usd_per_hour, made.plan):
+            return Infeasible(at, kind, text)
+        return Candidate(at, named, gpus, usd_per_hour)
+
+
+def _kind(fault: str, choice: Mapping[str, object]) -> str:
+    """The key that a fault names, without the place where it was written."""
+    if "gpu_memory_utilization: found" in fault:
+        return "engine memory"
+    before, _, rest = fault.partition("; allowed: ")
+    key = re.split(r": (?:found|unknown key|missing|unknown arm)\b", before)[0].rsplit(": ", 1)[-1]
+    if not rest:
+        return "refused"
+    if key.startswith("search.axes."):
+        key = next((name for name in choice if key.removeprefix("search.axes.").startswith(name)), key)
+    return f"refused: {key}"
+
+
+def _broken(limits: Limits, gpus: int, usd_per_hour: float, plan: Plan) -> list[tuple[str, str]]:
+    """The limits that a point breaks before it runs."""
+    found = []
+    if limits.max_gpus is not None and gpus > limits.max_gpus:
+        found.append(("max_gpus", f"{gpus} GPUs in use; allowed: {limits.max_gpus}"))
+    if limits.max_usd_per_hour is not None and usd_per_hour > limits.max_usd_per_hour:
+        found.append(("max_usd_per_hour", f"{usd_per_hour:.2f} USD an hour; allowed: {limits.max_usd_per_hour:g}"))
+    if limits.target_success is not None and plan.learning is None:
+        found.append(("target_success", "no learning section: nothing says what batches are worth"))
+    short = _trainer_shortage(plan)
+    if short:
+        found.append(("trainer memory", short))
+    return found
+
+
+def _trainer_shortage(plan: Plan) -> str:
+    """Why the trainer's state does not fit, at its least: sharded over all its GPUs, activations not counted."""
+    trainer = plan.scenario.trainer
+    each = OFFLOADED_STATE_BYTES_PER_PARAMETER if trainer.optimizer_offload else TRAINER_STATE_BYTES_PER_PARAMETER
+    models = 2 if trainer.critic else 1
+    needed = models * each * plan.architecture.parameters() / trainer.gpus
+    if needed <= plan.device.memory_bytes:
+        return ""
+    return (
+        f"{trainer.gpus} trainer GPUs hold at least {needed / GIB:.0f} GiB of state each; "
+        f"{plan.device.name} has {plan.device.memory_bytes / GIB:.0f} GiB"
+    )

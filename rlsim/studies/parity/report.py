@@ -1,0 +1,269 @@
+"""What a comparison of live and simulated runs found, as text, as JSON, as Markdown and as figures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rlsim import __version__
+from rlsim.results.store import replacing
+from rlsim.studies.compare import arm_folder
+from rlsim.studies.parity.end_order import Order
+from rlsim.studies.parity.errors import ArmParity, Row, median_trial, row_of, rows_of
+from rlsim.studies.parity.ranking import Ranking
+from rlsim.studies.parity.study import Parity
+
+FILE_WIDTH = 118
+COLUMNS = ("quantity", "unit", "live", "live runs", "simulated", "error", "schedule", "cost model", "live to live")
+DEFINITIONS = (
+    "error: of the simulation against the median of the live runs; schedule: of a simulation with recorded durations "
+    "against its own live run, in the median; cost model: the rest; live to live: the median over all pairs of runs",
+    "tie: samples whose ends are at most so far apart live: the shortest engine step, or the median way of an event to "
+    "its decision where that is longer; distance: total variation, 0 to 1",
+)
+Cells = list[str]
+
+
+def as_text(told: Parity) -> str:
+    """One table: of all quantities for one policy, of all policies for several; then what the words mean."""
+    out, screen = StringIO(), Console()
+    width = screen.width if screen.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
+    console = Console(file=out, width=width, highlight=False, force_terminal=screen.is_terminal)
+    columns, rows = table_of(told)
+    table = Table(title=heading(told), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False,
+                  header_style="", pad_edge=False, collapse_padding=True)  # fmt: skip
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    for line in notes(told):
+        console.print(line, markup=False)
+    return out.getvalue()
+
+
+def as_markdown(told: Parity, command: str) -> str:
+    """The same table and notes, headed by what was compared and the command that did it."""
+    columns, rows = table_of(told)
+    lines = [f"### {heading(told)}", "", "```", command, "```", ""]
+    lines += ["| " + " | ".join(cells) + " |" for cells in (list(columns), ["---"] * len(columns), *rows)]
+    return "\n".join([*lines, "", *(f"- {line}" for line in notes(told)), "", ""])
+
+
+def heading(told: Parity) -> str:
+    """What was compared; emulation is said first."""
+    return f"Parity, {told.name}: simulated against live on {told.engine} ({told.label})"
+
+
+def table_of(told: Parity) -> tuple[tuple[str, ...], list[Cells]]:
+    """Columns and cells of the one table."""
+    if len(told.arms) > 1:
+        columns = [_policy_cells(arm) for arm in told.arms]
+        rows = [[name, *(cells[name] for cells in columns)] for name in columns[0]]
+        return ("", *(arm.name for arm in told.arms)), rows
+    return COLUMNS, [_cells(row) for row in rows_of(told.arms[0])]
+
+
+def notes(told: Parity) -> Iterator[str]:
+    """What is no row of the table, and the definitions that its numbers need."""
+    if told.ranking is None:
+        yield from _arm_notes(told.arms[0])
+    else:
+        yield from _ranking_notes(told.ranking)
+    for arm in told.arms:
+        for fault in arm.policy_errors:
+            yield f"{arm.name}: a live decision that a fresh controller takes differently: {fault}"
+        yield from _late_notes(arm)
+    yield from told.calibration
+    yield from DEFINITIONS
+
+
+def _arm_notes(arm: ArmParity) -> Iterator[str]:
+    decisions, order, far = sum(trial.decisions for trial in arm.trials), arm.recorded_order, arm.predicted_order
+    found = len(arm.policy_errors)
+    yield f"policy error {found}: {decisions} live decisions of {len(arm.trials)} runs replayed, {found} runs differ"
+    if order is None:
+        yield "schedule error unknown: these engines do not tell their steps"
+    else:
+        beyond = max(trial.again.unrecorded for trial in arm.trials if trial.again)
+        steps, others = arm.recorded_batches
+        yield f"with recorded durations, {others} of {steps} engine steps hold another batch than live"
+        yield (
+            f"completion order with recorded durations: {_order(order)}; {order.unmatched} samples ended in one run "
+            f"only; {beyond} durations beyond the record"
+        )
+    yield f"completion order as predicted: {_order(far)}"
+    noise = "" if arm.lag_noise is None else f"; of two live runs at most {arm.lag_noise:.3f}"
+    yield f"start-lag histograms: predicted against live {arm.lag_distance:.3f} apart{noise}"
+
+
+def _order(order: Order) -> str:
+    return (
+        f"{order.inversions} of {order.pairs} pairs inverted beyond ties ({order.tie_seconds * 1e3:.3g} ms); ends "
+        f"differ by {order.median_seconds:.3g} s in the median, {order.worst_seconds:.3g} s at most"
+    )
+
+
+def _late_notes(arm: ArmParity) -> Iterator[str]:
+    limit, worst = arm.plan.scenario.live.max_late_share, max(trial.late_share for trial in arm.trials)
+    if worst or arm.discarded:
+        shares = ", ".join(f"{share:.1%}" for share in arm.discarded)
+        gone = f"; {len(arm.discarded)} runs repeated, not counted, with {shares}" if arm.discarded else ""
+        yield f"{arm.name}: late steps: at most {worst:.2%} of a run that counts (limit {limit:.1%}){gone}"
+
+
+def _ranking_notes(found: Ranking) -> Iterator[str]:
+    yield f"ranking live: {', '.join(found.live)}; simulated: {', '.join(found.simulated)}"
+    yield f"winner: {'the same' if found.same_winner else f'{found.live[0]} live, {found.simulated[0]} simulated'}"
+    noise = "unknown" if found.noise is None else f"{found.noise:.1%}"
+    tau = "unknown, as no pair counts," if found.tau is None else f"{found.tau:.3f}"
+    everything = "none" if found.tau_of_all is None else f"{found.tau_of_all:.3f}"
+    yield (
+        f"Kendall tau {tau} over the {found.pairs} pairs whose simulated step times differ by more than "
+        f"{found.threshold:.1%} (3 %, or the noise, {noise}, if larger); {everything} over all pairs"
+    )
+
+
+def _cells(row: Row) -> Cells:
+    relative = row.kind == "relative"
+    errors = (row.error, row.schedule, row.cost)
+    shown = [_percent(value, True) if relative else _signed(value, row.unit) for value in errors]
+    noise = _percent(row.noise, False) if relative else _plain(row.noise, row.unit)
+    runs = f"{_plain(row.low, row.unit)} to {_plain(row.high, row.unit)}"
+    return [row.name, row.unit, _plain(row.live, row.unit), runs, _plain(row.predicted, row.unit), *shown, noise]
+
+
+def _policy_cells(arm: ArmParity) -> dict[str, str]:
+    """One policy's column, by what its rows are."""
+    row, order = arm.step, arm.recorded_order
+    makespan = row_of(arm, "makespan", "s", "relative", lambda seen: seen.makespan_seconds)
+    return {
+        "live step time, median, s": f"{row.live:.4g}",
+        "live runs, s": f"{row.low:.4g} to {row.high:.4g}",
+        "simulated, s": f"{row.predicted:.4g}",
+        "error": _percent(row.error, True),
+        "  policy, runs that differ": str(len(arm.policy_errors)),
+        "  schedule": _percent(row.schedule, True),
+        "  cost model": _percent(row.cost, True),
+        "live to live": _percent(row.noise, False),
+        "makespan, recorded durations": _percent(makespan.schedule, True),
+        "engine steps with another batch": "-" if order is None else "{1} of {0}".format(*arm.recorded_batches),
+        "pairs inverted": "-" if order is None else f"{order.inversions} of {order.pairs}",
+        "  tie, ms": "-" if order is None else f"{order.tie_seconds * 1e3:.3g}",
+        "start lags, distance": f"{arm.lag_distance:.3f}",
+        "  of two live runs, at most": "-" if arm.lag_noise is None else f"{arm.lag_noise:.3f}",
+        "late steps, at most": f"{max(trial.late_share for trial in arm.trials):.2%}",
+        "late runs, repeated": str(len(arm.discarded)),
+    }
+
+
+def _plain(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if unit == "share" else f"{value:,.0f}" if unit == "tokens" else f"{value:.4g}"
+
+
+def _signed(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{value * 100:+.1f} pp" if unit == "share" else f"{value:+,.0f}" if unit == "tokens" else f"{value:+.3g}"
+
+
+def _percent(value: float | None, signed: bool) -> str:
+    return "-" if value is None else f"{value:+.2%}" if signed else f"{value:.2%}"
+
+
+# -- files ----------------------------------------------------------------------------------------------
+
+
+def as_json(told: Parity, command: str) -> str:
+    """Everything, for machines."""
+    whole = {
+        "name": told.name,
+        "engine": told.engine,
+        "label": told.label,
+        "rlsim": __version__,
+        "command": command,
+        "calibration": list(told.calibration),
+        "ranking": None if told.ranking is None else asdict(told.ranking) | {"same_winner": told.ranking.same_winner},
+        "policies": {arm.name: _arm_json(arm) for arm in told.arms},
+        "notes": list(notes(told)),
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _arm_json(arm: ArmParity) -> dict[str, Any]:
+    order = arm.recorded_order
+    return {
+        "rows": [asdict(row) for row in rows_of(arm)],
+        "policy_errors": arm.policy_errors,
+        "steps_and_other_batches_recorded": list(arm.recorded_batches),
+        "order_recorded": None if order is None else asdict(order),
+        "order_predicted": asdict(arm.predicted_order),
+        "start_lag_distance": arm.lag_distance,
+        "start_lag_distance_of_live_runs": arm.lag_noise,
+        "discarded_late_shares": list(arm.discarded),
+        "predicted": _seen_json(arm.predicted),
+        "live": [_seen_json(trial.seen) | {"late_share": trial.late_share} for trial in arm.trials],
+        "recorded": [trial.again and _seen_json(trial.again.seen) for trial in arm.trials],
+        "sources": [asdict(source) for source in arm.plan.sources],
+    }
+
+
+def _seen_json(seen: Any) -> dict[str, Any]:
+    made = asdict(seen)
+    del made["ends_seconds"]
+    return made
+
+
+def save(told: Parity, out: Path, command: str) -> None:
+    """``parity.json`` and ``parity.png``; of several policies also the timelines of each."""
+    from rlsim.results.plots.style import save_figure
+
+    out.mkdir(parents=True, exist_ok=True)
+    with replacing(out / "parity.json") as part:
+        part.write_text(as_json(told, command), encoding="utf-8")
+    if told.ranking is None:
+        save_figure(_timelines(told, told.arms[0]), out / "parity.png")
+        return
+    save_figure(_step_times(told), out / "parity.png")
+    for arm in told.arms:
+        save_figure(_timelines(told, arm), out / f"parity-{arm_folder(arm.name)}.png")
+
+
+def _timelines(told: Parity, arm: ArmParity) -> Any:
+    from rlsim.results.plots.timeline import timelines
+    from rlsim.results.tables import tables
+
+    trial, row = median_trial(arm), arm.step
+    live, simulated = tables(trial.run), tables(arm.run)
+    note = f"{told.label}; the live run of median step time, {trial.seen.step_seconds:.4g} s"
+    names = {
+        f"live on {told.engine}: step {trial.seen.step_seconds:.4g} s": live,
+        f"simulated: step {row.predicted:.4g} s ({row.error:+.1%} of the live median)": simulated,
+    }
+    return timelines(names, f"Live and simulated, {arm.name}", note)
+
+
+def _step_times(told: Parity) -> Any:
+    from rlsim.results.plots.arms import Steps, live_and_simulated
+
+    rows = {arm.name: arm.step for arm in told.arms}
+    steps = {name: Steps(row.live, row.low, row.high, row.predicted) for name, row in rows.items()}
+    return live_and_simulated(steps, f"Step time by policy, {told.name}", told.label)
+
+
+def append_markdown(told: Parity, file: Path, command: str) -> None:
+    """Add the table at the end of a file."""
+    with open(file, "a", encoding="utf-8") as end:
+        end.write(as_markdown(told, command))

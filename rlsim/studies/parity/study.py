@@ -1,0 +1,159 @@
+"""Calibrate, predict, run live, compare: one policy, or several in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlsim.core.errors import ParameterError
+from rlsim.executor.run import Run
+from rlsim.live.run import Backend, refuse
+from rlsim.resolve import Plan, PlanError, plan
+from rlsim.results.store import write_run
+from rlsim.scenario.document import Document
+from rlsim.scenario.schema import Scenario
+from rlsim.sim.simulation import simulate
+from rlsim.studies.compare import arm_folder
+from rlsim.studies.parity.errors import ArmParity
+from rlsim.studies.parity.observed import seen_of
+from rlsim.studies.parity.ranking import Ranking, ranking
+from rlsim.studies.parity.trial import REPLICATION, NeverOnTimeError, Trial, lived, trial_of, tried
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Costs found in live runs: keys of a scenario, nested as there, and what to say of them."""
+
+    overrides: Mapping[str, Any]
+    lines: tuple[str, ...]
+
+
+Calibrate = Callable[[Sequence[Run]], Fitted]
+"""From live runs that are not scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is wanted."""
+
+    engine: str
+    repeats: int = 3
+    tries: int = 3
+    """Live runs made for one that counts, at most."""
+    calibrate: Calibrate | None = None
+    out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """All that was found."""
+
+    name: str
+    engine: str
+    label: str
+    """What the live runs were: emulated ones say so."""
+    arms: tuple[ArmParity, ...]
+    ranking: Ranking | None
+    """None with one policy."""
+    calibration: tuple[str, ...]
+    """What was fitted; empty where the scenario's costs were used."""
+
+
+def study(name: str, plans: Mapping[str, Plan], backend: Backend, ask: Ask, note: Note = lambda line: None) -> Parity:
+    """Hold each plan against live runs of it, policies taking turns; ``ParameterError`` before anything starts."""
+    for plan_of_arm in plans.values():
+        refuse(plan_of_arm, backend)
+        _refuse_own_lengths(plan_of_arm)
+    fitted = None if ask.calibrate is None else ask.calibrate(_calibration_runs(plans, backend, note))
+    chosen = {arm: made if fitted is None else overridden(made, fitted.overrides) for arm, made in plans.items()}
+    predicted = {arm: simulate(made, REPLICATION) for arm, made in chosen.items()}
+    trials: dict[str, list[Trial]] = {arm: [] for arm in plans}
+    late: dict[str, list[float]] = {arm: [] for arm in plans}
+    for repeat in range(ask.repeats):
+        for arm, made in plans.items():
+            note(f"live run {repeat + 1} of {ask.repeats}: {arm}")
+            try:
+                found, discarded = tried(made, backend, ask.tries, note)
+            except NeverOnTimeError as never:
+                late[arm] += never.shares
+                if repeat == ask.repeats - 1 and not trials[arm]:
+                    raise
+                note(f"{never}: {arm} goes without this one")
+                continue
+            late[arm] += discarded
+            trials[arm].append(trial_of(found, chosen[arm]))
+            _save(ask.out, arm, f"live-{repeat}", found.run)
+    arms = [
+        ArmParity(arm, chosen[arm], predicted[arm], seen_of(predicted[arm]), tuple(trials[arm]), tuple(late[arm]))
+        for arm in plans
+    ]
+    ranked = ranking(arms) if len(arms) > 1 else None
+    return Parity(name, ask.engine, backend.label, tuple(arms), ranked, () if fitted is None else fitted.lines)
+
+
+def chosen_plans(document: Document, arm: str | None, policies: Sequence[str]) -> tuple[str, dict[str, Plan]]:
+    """The scenario's name, and a plan for each policy: arms of the scenario, or presets in place of its policy."""
+    if not policies:
+        scenario = document.resolve(arm)
+        return scenario.name, {arm or scenario.name: _planned(document, scenario, arm)}
+    arms = document.arms()
+    base_arm = arm or (arms[0] if arms else None)
+    base, made = document.resolve(base_arm), dict[str, Plan]()
+    for policy in policies:
+        if policy in arms:
+            made[policy] = _planned(document, document.resolve(policy), policy)
+        else:
+            tree = {**base.model_dump(mode="json"), "policy": {"preset": policy}}
+            made[policy] = _planned(document, Scenario.model_validate(tree), base_arm)
+    if len(made) < len(policies):
+        raise ParameterError("--policies", ",".join(policies), "different names")
+    return base.name, made
+
+
+def _planned(document: Document, scenario: Scenario, arm: str | None) -> Plan:
+    try:
+        return plan(scenario)
+    except PlanError as error:
+        raise document.scenario_error(error.errors, arm) from error
+
+
+def overridden(made: Plan, overrides: Mapping[str, Any]) -> Plan:
+    """The plan of the same scenario with other costs."""
+    tree = _merged(made.scenario.model_dump(mode="json"), overrides)
+    return plan(Scenario.model_validate(tree))
+
+
+def _merged(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(tree)
+    for key, value in changes.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _refuse_own_lengths(made: Plan) -> None:
+    """Lengths and outputs that nobody knows beforehand cannot be predicted sample by sample."""
+    live, workload = made.scenario.live, made.scenario.workload
+    if live.task is not None:
+        allowed = "none: with a task the model decides lengths, which no simulation foretells"
+        raise ParameterError("live.task", live.task.name, allowed)
+    if workload.turns is not None and live.tool != "paced":
+        raise ParameterError("live.tool", live.tool, "paced: other tools decide what they answer")
+
+
+def _calibration_runs(plans: Mapping[str, Plan], backend: Backend, note: Note) -> list[Run]:
+    """One live run of every policy, none of which is scored."""
+    runs = []
+    for arm, made in plans.items():
+        note(f"calibration run, not scored: {arm}")
+        runs.append(lived(made, backend).run)
+    return runs
+
+
+def _save(out: Path | None, arm: str, what: str, run: Run) -> None:
+    if out is not None:
+        write_run(out / arm_folder(arm) / what, run)

@@ -1,0 +1,145 @@
+"""One live run that counts: replayed, and simulated again with its own durations."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlsim.core.errors import RlsimError
+from rlsim.core.log import RunLog
+from rlsim.core.ticks import to_seconds
+from rlsim.executor.run import Run, make_controller
+from rlsim.live.run import Backend, LiveRun, run_live
+from rlsim.resolve import Plan
+from rlsim.results.replay.decisions import NoJournal, ReplayError, replay
+from rlsim.results.replay.recording import recording_of, submit_lags, tells_steps
+from rlsim.sim.recorded import simulate_recorded
+from rlsim.studies.parity.end_order import Order, order_of
+from rlsim.studies.parity.observed import Seen, seen_of
+
+REPLICATION = 0
+"""All runs of a comparison meet the same prompts and the same luck: that of this replication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The simulation with the recorded durations of a live run."""
+
+    seen: Seen
+    order: Order
+    unrecorded: int
+    """Engine steps, trainings and the like beyond the record; those under way when a run ends are."""
+    steps: int
+    """Engine steps that both runs have."""
+    other_steps: int
+    """Of these, with another batch: other decodes, chunks or prefill tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One live run."""
+
+    run: Run
+    seen: Seen
+    late_share: float
+    """Of the engine steps of a paced engine."""
+    decisions: int
+    """Replayed."""
+    policy_error: str
+    """The first decision that a fresh controller takes differently; empty: none."""
+    again: Again | None
+    """None where the engines do not tell their steps."""
+
+
+class NeverOnTimeError(RlsimError):
+    """None of the runs made for one that counts had few enough late steps."""
+
+    def __init__(self, said: str, shares: tuple[float, ...]) -> None:
+        super().__init__(said)
+        self.shares = shares
+        """Of late steps, run by run."""
+
+
+def tried(plan: Plan, backend: Backend, tries: int, note: Callable[[str], None]) -> tuple[LiveRun, list[float]]:
+    """A run with few enough late steps, and the late shares of those before it, which do not count.
+
+    Raises what stopped a run early, and ``NeverOnTimeError`` after ``tries`` runs.
+    """
+    limit, discarded = plan.scenario.live.max_late_share, list[float]()
+    while len(discarded) < tries:
+        made = lived(plan, backend)
+        share = late_share(made)
+        if share <= limit:
+            return made, discarded
+        discarded.append(share)
+        note(f"{share:.1%} of the steps were late (live.max_late_share {limit:.1%}): not counted, run again")
+    shares = ", ".join(f"{share:.1%}" for share in discarded)
+    said = f"{tries} runs with too many late steps ({shares}; live.max_late_share {limit:.1%})"
+    raise NeverOnTimeError(said, tuple(discarded))
+
+
+def lived(plan: Plan, backend: Backend) -> LiveRun:
+    """One live run to its last step; raises what stopped it."""
+    with tempfile.TemporaryDirectory(prefix="rlsim-parity-") as work:
+        made = run_live(plan, backend, NoJournal(), Path(work), REPLICATION)
+    if made.ending.fault is not None:
+        raise made.ending.fault
+    return made
+
+
+def late_share(made: LiveRun) -> float:
+    """Of all engine steps."""
+    records = made.ending.records
+    steps = sum(row.steps for record in records for row in record.windows)
+    return sum(record.late_steps for record in records) / steps if steps else 0.0
+
+
+def trial_of(made: LiveRun, plan: Plan) -> Trial:
+    """Read, replay and simulate again; ``plan`` is what the prediction is made from."""
+    run, seen = made.run, seen_of(made.run)
+    return Trial(run, seen, late_share(made), len(run.log.decisions), _policy_error(run), _again(run, plan, seen))
+
+
+def _policy_error(run: Run) -> str:
+    workload = run.plan.workload_of(run.replication)
+    try:
+        replay(run.log.decisions, make_controller(run.plan, workload, oracle=False))
+    except ReplayError as error:
+        return str(error)
+    return ""
+
+
+def _again(run: Run, plan: Plan, seen: Seen) -> Again | None:
+    if not tells_steps(run.log):
+        return None
+    rerun = simulate_recorded(plan, recording_of(run.log, plan), run.replication)
+    simulated = seen_of(rerun.run)
+    order = order_of(seen.ends_seconds, simulated.ends_seconds, tie_seconds(run.log))
+    steps, others = _other_batches(run.log, rerun.run.log)
+    return Again(simulated, order, rerun.unrecorded_steps + rerun.unrecorded_others, steps, others)
+
+
+def _other_batches(live: RunLog, simulated: RunLog) -> tuple[int, int]:
+    """Steps of each replica in order, side by side: how many, and how many of them hold something else."""
+    mine, other = _batches(live), _batches(simulated)
+    pairs = [pair for replica, found in mine.items() for pair in zip(found, other.get(replica, ()), strict=False)]
+    return len(pairs), sum(a != b for a, b in pairs)
+
+
+def _batches(log: RunLog) -> dict[int, list[tuple[int, int, int]]]:
+    """(decodes, chunks, prefill tokens) of every engine step, by replica."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for row in sorted(log.windows, key=lambda row: row.start):
+        found.setdefault(row.replica, []).extend([(row.decodes, row.chunks, row.prefill_tokens)] * row.steps)
+    return found
+
+
+def tie_seconds(log: RunLog) -> float:
+    """The shortest engine step, or the median way of an event to its decision where that is longer."""
+    steps = [(row.end - row.start) // row.steps for row in log.windows if row.steps and row.end > row.start]
+    lags = submit_lags(log)
+    return to_seconds(int(max(min(steps, default=0), np.median(lags) if lags else 0)))

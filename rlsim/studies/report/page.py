@@ -1,0 +1,71 @@
+"""A report as one HTML page: no script, no request to anywhere, everything from files escaped.
+
+The page forbids itself to load anything (Content-Security-Policy), so that a mistake here shows as a missing figure
+and never as a request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlsim.results.store import replacing
+from rlsim.studies.report.figures import of_arm, shared
+from rlsim.studies.report.saved import Saved, read_saved
+from rlsim.studies.report.tables import views
+
+HERE = Path(__file__).parent
+
+
+def write_report(directory: Path, target: Path | None = None) -> Path:
+    """The page of a directory that ``--out`` wrote, in ``report.html`` there or in ``target``; in full or not at all.
+
+    Raises as ``read_saved``.
+    """
+    text = html(read_saved(directory))
+    path = target or directory / "report.html"
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+    return path
+
+
+def html(saved: Saved) -> str:
+    """The page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style = Markup((HERE / "page.css").read_text(encoding="utf-8"))
+    return environment.get_template("page.html.jinja").render(
+        saved=saved,
+        style=style,
+        views=views(saved),
+        shared=shared(saved),
+        of_arm={arm.name: of_arm(arm) for arm in saved.arms},
+        labels=labels(saved),
+        sources=sources(saved),
+        declared=[(arm.name, row) for arm in saved.arms for row in arm.scenario.published if row.is_step_time],
+    )
+
+
+def labels(saved: Saved) -> list[str]:
+    """What must be known before any number is read."""
+    texts = [source.text for arm in saved.arms for source in arm.sources if source.what == "execution"]
+    found = []
+    if any("EMULATED" in text for text in texts) or "EMULATED" in saved.name:
+        found.append("EMULATED")
+    if texts or "LIVE on" in saved.name:
+        found.append("LIVE")
+    if any(arm.estimated for arm in saved.arms):
+        found.append("ESTIMATE")
+    return found
+
+
+def sources(saved: Saved) -> list[tuple[str, str, bool, str]]:
+    """What, text, whether an estimate, and the arms it holds for (empty: all)."""
+    known: dict[tuple[str, str, bool], list[str]] = {}
+    for arm in saved.arms:
+        for source in arm.sources:
+            known.setdefault((source.what, source.text, source.estimate), []).append(arm.name)
+    return [(*source, "" if len(arms) == len(saved.arms) else ", ".join(arms)) for source, arms in known.items()]

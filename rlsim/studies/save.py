@@ -1,0 +1,128 @@
+"""What ``--out`` leaves on disk, and what reads it again.
+
+::
+
+    comparison.json, provenance.json, step_time.png, utilisation.png (of a race also progress.png, allotted_*.png)
+    ARM/scenario.yaml, ARM/metrics.json
+    ARM/replication-0/  tables as Parquet, decisions.jsonl, trace.json.gz, figures as PNG (of the first replication)
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlsim import __version__
+from rlsim.core.errors import ParameterError
+from rlsim.executor.run import Run
+from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, replacing, write_metrics, write_run
+from rlsim.results.tables import TABLES
+from rlsim.scenario.document import resolved_yaml
+from rlsim.studies.compare import Comparison, arm_folder
+from rlsim.studies.text.comparison import as_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPARISON, PROVENANCE = "comparison.json", "provenance.json"
+VERSIONS = ("simpy", "numpy", "scipy", "pandas", "pyarrow")
+"""What may change a figure in its last digits, or how it is stored."""
+
+
+def save_run(directory: Path, run: Run) -> None:
+    """One replication: tables and decisions, and of the first also the trace and the figures."""
+    write_run(directory, run)
+    if run.replication == 0:
+        from rlsim.results.tables import tables
+        from rlsim.results.trace import write_trace
+
+        made = tables(run)
+        write_trace(directory / "trace.json.gz", made)
+        save_run_figures(directory, made, directory.parent.name)
+
+
+def save_run_figures(directory: Path, made: dict[str, pd.DataFrame], title: str) -> list[Path]:
+    """Timeline, running requests, lengths and staleness of one run."""
+    from rlsim.results.plots.run import length_histogram, running_requests, staleness_histogram
+    from rlsim.results.plots.style import save_figure
+    from rlsim.results.plots.timeline import timeline
+
+    figures = {
+        "timeline": timeline(made, f"Timeline, {title}"),
+        "running_requests": running_requests(made, f"Samples in flight, {title}"),
+        "lengths": length_histogram(made, f"Response lengths, {title}"),
+        "staleness": staleness_histogram(made, f"Staleness of trained samples, {title}"),
+    }
+    paths = []
+    for name, figure in figures.items():
+        paths.append(directory / f"{name}.png")
+        save_figure(figure, paths[-1])
+    return paths
+
+
+def save_comparison(directory: Path, told: Comparison) -> None:
+    """The arms' scenarios and metrics, the comparison and its two figures; the runs are there already."""
+    from rlsim.results.plots.arms import step_time_bars, utilisation_bars
+    from rlsim.results.plots.style import save_figure
+
+    for arm in told.arms:
+        folder = directory / arm_folder(arm.name)
+        _write(folder / SCENARIO, resolved_yaml(arm.plan.scenario))
+        write_metrics(folder, [outcome.metrics for outcome in arm.outcomes])
+    _write(directory / COMPARISON, as_json(told))
+    steps = {arm.name: arm.estimate("step_seconds") for arm in told.arms}
+    published = {
+        arm.name: [row.measured for row in arm.plan.scenario.published if row.is_step_time] for arm in told.arms
+    }
+    confidence = told.arms[0].plan.scenario.run.confidence
+    save_figure(step_time_bars(steps, published, f"Step time, {told.name}", confidence), directory / "step_time.png")
+    uses = {arm.name: [outcome.metrics for outcome in arm.outcomes] for arm in told.arms}
+    save_figure(utilisation_bars(uses), directory / "utilisation.png")
+
+
+def save_provenance(directory: Path, command: str) -> None:
+    """The command that made the results there, and what it ran with; where results went is no part of it."""
+    versions = {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+    told = {"command": command, "rlsim": __version__, "versions": versions}
+    _write(directory / PROVENANCE, json.dumps(told, indent=1) + "\n")
+
+
+def load_tables(directory: Path) -> dict[str, pd.DataFrame]:
+    """The tables of a saved replication; ``ParameterError`` when the directory holds none."""
+    import pandas as pd
+
+    for name in TABLES:
+        if not (directory / f"{name}.parquet").is_file():
+            raise ParameterError(
+                str(directory), f"no {name}.parquet", "the directory of a replication saved with --out"
+            )
+    return {name: pd.read_parquet(directory / f"{name}.parquet") for name in TABLES}
+
+
+def replay_saved(directory: Path) -> str:
+    """Replay a saved replication; ``ReplayError`` at the first command that differs."""
+    from rlsim.executor.run import make_controller
+    from rlsim.resolve import plan
+    from rlsim.results.replay.decisions import replay
+    from rlsim.scenario.document import load
+
+    made = plan(load(str(directory.parent / SCENARIO)).resolve())
+    decisions = load_decisions(directory / DECISIONS)
+    replay(decisions, make_controller(made, made.workload_of(_replication(directory))))
+    commands = sum(len(decision.commands) for decision in decisions)
+    return f"{len(decisions)} decisions replayed, all {commands} commands equal"
+
+
+def _replication(directory: Path) -> int:
+    name, _, number = directory.name.rpartition("-")
+    if name != "replication" or not number.isdigit():
+        raise ParameterError(str(directory), directory.name, "replication-N, as --out writes it")
+    return int(number)
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")

@@ -1,0 +1,210 @@
+"""A sweep: every variant under the same luck, replication by replication, against a baseline.
+
+Variants of a scenario: each checked as a scenario of its own before any of them runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rlsim.core.errors import ParameterError, ScenarioError, unknown
+from rlsim.resolve import Plan, PlanError, plan
+from rlsim.results.statistics import Estimate, interval, paired_ratio
+from rlsim.scenario.document import Document
+from rlsim.scenario.schema import Scenario
+from rlsim.scenario.variation import Choice, arm_of, parted, settings_of
+from rlsim.studies.runs.executor import Makers, Order, made_all
+from rlsim.studies.runs.identity import code_version, identity
+from rlsim.studies.runs.store import Made, RunStore
+
+MOST_FAULTS = 20
+"""Faults that a refusal lists; a wrong value can be in hundreds of variants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One choice of levels, resolved."""
+
+    levels: dict[str, str]
+    """As written, by factor."""
+    scenario: Scenario
+    run: str
+    """Hash of what its runs are made from."""
+    plan: Plan
+
+    @property
+    def label(self) -> str:
+        """Its levels in one line."""
+        return ", ".join(f"{name}={text}" for name, text in self.levels.items()) or self.scenario.name
+
+    def orders(self, replications: int) -> list[Order]:
+        """Its runs."""
+        return [
+            Order(self.run, replication, self.label, self.scenario, code_version())
+            for replication in range(replications)
+        ]
+
+
+def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
+    """All of them; ScenarioError with the faults of every one that is refused, before anything runs."""
+    document.resolve_all()
+    made: list[Variant] = []
+    faults: dict[str, None] = {}
+    for choice in choices:
+        try:
+            made.append(variant(document, choice))
+        except ScenarioError as error:
+            faults |= dict.fromkeys(error.faults)
+    if faults:
+        raise ScenarioError(_most(list(faults)))
+    if not made:
+        raise ParameterError("--set", "no variant", "at least one")
+    return made
+
+
+def variant(document: Document, choice: Choice) -> Variant:
+    """One of them; ScenarioError, with file, line and key, when it is refused."""
+    laid, arm = document.with_settings(settings_of(choice)), arm_of(choice)
+    scenario = laid.resolve_only(arm)
+    try:
+        made = plan(scenario)
+    except PlanError as error:
+        raise laid.scenario_error(error.errors, arm) from None
+    return Variant({name: one.text for name, one in choice.items()}, scenario, identity(scenario), made)
+
+
+def baseline_of(made: Sequence[Variant], texts: Sequence[str]) -> Variant:
+    """The one variant that has all ``factor=level`` of the texts; the first where there is no text."""
+    if not texts:
+        return made[0]
+    wanted = dict(_pair(piece) for text in texts for piece in _pieces(text, made[0].levels))
+    for name, text in wanted.items():
+        known = list(dict.fromkeys(one.levels.get(name, "") for one in made))
+        if text not in known:
+            found = f"{name}={text}"
+            allowed = f"one of {', '.join(known)}" if name in made[0].levels else f"one of {', '.join(made[0].levels)}"
+            raise ParameterError("--baseline", found, allowed)
+    matches = [one for one in made if wanted.items() <= one.levels.items()]
+    if len(matches) != 1:
+        raise ParameterError("--baseline", ",".join(texts), f"levels that one variant has; {len(matches)} have these")
+    return matches[0]
+
+
+def _pieces(text: str, factors: Mapping[str, str]) -> Iterator[str]:
+    """Several pairs in one text, or one whose value has commas."""
+    pieces = parted(text, ",")
+    is_list = all(piece.partition("=")[0].strip() in factors for piece in pieces)
+    yield from pieces if is_list else [text]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ParameterError("--baseline", text, "factor=level, the levels of one variant")
+    return name.strip(), value.strip()
+
+
+def _most(faults: list[str]) -> list[str]:
+    more = len(faults) - MOST_FAULTS
+    return faults if more <= 0 else [*faults[:MOST_FAULTS], f"... and {more} more faults like these"]
+
+
+METRICS = ("step_seconds", "tokens_per_second_per_gpu", "usd_per_million_trained_tokens", "start_lag_max")
+"""Columns of the table where nobody asks for others; the first is compared with the baseline's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A variant and its runs, in order of replications."""
+
+    variant: Variant
+    runs: tuple[Made, ...]
+
+    @property
+    def fault(self) -> str:
+        """Why it has no numbers: the first of its runs that did not come to its end."""
+        return next((made.fault for made in self.runs if made.fault), "")
+
+    def values(self, metric: str) -> list[float]:
+        """Of every replication; ParameterError for what is no number of a run."""
+        return [number(made, metric) for made in self.runs]
+
+    def estimate(self, metric: str) -> Estimate:
+        """Mean and interval over replications."""
+        return interval(self.values(metric), self.variant.scenario.run.confidence)
+
+    def ratio(self, other: Result, metric: str) -> Estimate | None:
+        """This over the other, replication by replication; None where one of them is 0 or failed."""
+        if self.fault or other.fault:
+            return None
+        own, others = self.values(metric), other.values(metric)
+        if min(*own, *others) <= 0:
+            return None
+        return paired_ratio(own, others, self.variant.scenario.run.confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All variants."""
+
+    name: str
+    metrics: tuple[str, ...]
+    results: tuple[Result, ...]
+    baseline: Result
+    reused: int
+    """Runs that were there already."""
+    made: int
+
+
+def number(made: Made, metric: str) -> float:
+    """A metric of a run; ParameterError, with the nearest name, for what is no number of it."""
+    value = made.metrics.get(metric)
+    if isinstance(value, str | bool) or value is None:
+        names = [name for name, found in made.metrics.items() if not isinstance(found, str | bool)]
+        raise unknown("--metric", metric, names)
+    return float(value)
+
+
+def sweep(
+    variants: Sequence[Variant],
+    baseline: Variant,
+    replications: int,
+    store: RunStore,
+    makers: Makers,
+    metrics: Sequence[str] = METRICS,
+    done: Callable[[int], None] = lambda runs: None,
+) -> Sweep:
+    """Make the runs that the store lacks, ``done`` being told how many more have ended, and put all together."""
+    _check_metrics(metrics)
+    orders = {order.key: order for variant in variants for order in variant.orders(replications)}
+    there = sum(store.find(*key) is not None for key in orders)
+    done(there)
+    made = made_all(list(orders.values()), store.find, makers, partial(_keep, store, done))
+    results = {
+        index: Result(variant, tuple(made[variant.run, replication] for replication in range(replications)))
+        for index, variant in enumerate(variants)
+    }
+    against = results[[id(variant) for variant in variants].index(id(baseline))]
+    name = variants[0].scenario.name
+    return Sweep(name, tuple(metrics), tuple(results.values()), against, there, len(orders) - there)
+
+
+def _keep(store: RunStore, done: Callable[[int], None], made: Made) -> None:
+    store.add(made)
+    done(1)
+
+
+def _check_metrics(metrics: Sequence[str]) -> None:
+    """What is surely no metric is refused before anything runs; parts of nested ones are known by their first name."""
+    from dataclasses import fields
+
+    from rlsim.results.metrics import Metrics
+
+    names = [field.name for field in fields(Metrics)]
+    for metric in metrics:
+        if metric.split(".")[0] not in names:
+            raise unknown("--metric", metric, names)
+    if not metrics:
+        raise ParameterError("--metric", "none", ", ".join(names))

@@ -1,0 +1,173 @@
+"""Explanations and answers as text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import Any
+
+from rlsim import __version__
+from rlsim.resolve import Plan
+from rlsim.results.statistics import Estimate
+from rlsim.studies.explain.cases import SIZE_WITHIN, Answer
+from rlsim.studies.explain.explain import Effect, Explanation, evidence
+
+WIDTH = 150
+"""Columns of the printed table."""
+COLUMNS = ("case", "question", "observed", "simulated", "agrees")
+
+
+def explanation_text(told: Explanation, plan: Plan) -> str:
+    """Bottleneck, evidence and what would help."""
+    lines = [
+        f"{plan.scenario.name}: {told.arm}" if told.arm != plan.scenario.name else told.arm,
+        told.outcome.verdict,
+        "",
+    ]
+    lines += [f"  {what:<13} {says}" for what, says in evidence(told.outcome.metrics, plan)]
+    lines += ["", *_helps(told), *_sources(plan)]
+    return "\n".join(lines) + "\n"
+
+
+def _helps(told: Explanation) -> Iterator[str]:
+    if not told.effects:
+        yield f"None of {told.tried} changes makes a step faster."
+        return
+    runs = told.effects[0].speedup.n
+    yield f"What helps most of {told.tried} changes, screened on one run, judged on {runs} others of the same luck:"
+    for number, effect in enumerate(told.effects, 1):
+        yield f"  {number}. {_effect(effect)}"
+
+
+def _effect(effect: Effect) -> str:
+    learnt = f" (changes what is learnt: {effect.change.learnt})" if effect.change.learnt else ""
+    keys = ", ".join(f"{key}={_value(value)}" for key, value in effect.change.settings.items())
+    return f"{effect.change.label}{learnt}: a step {shown(effect.speedup)} times as fast; {keys}"
+
+
+def _value(value: object) -> str:
+    return json.dumps(value).replace('"', "") if isinstance(value, dict | bool) else str(value)
+
+
+def _sources(plan: Plan) -> Iterator[str]:
+    estimates = [source for source in plan.sources if source.estimate]
+    if estimates:
+        yield ""
+        yield "Estimates, not measured: " + "; ".join(f"{source.what}: {source.text}" for source in estimates)
+
+
+def shown(estimate: Estimate) -> str:
+    """A mean and its interval."""
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.mean:.3g}"
+    return f"{estimate.mean:.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
+
+
+def answer_text(answer: Answer) -> str:
+    """One case in full."""
+    case = answer.case
+    lines = [
+        f"{case.id}: {case.question}",
+        f"  observed    {case.observed} ({case.source})",
+        f"  simulated   {what(answer)} {shown(answer.simulated)}, seen: {expected(answer)}",
+        f"  agrees      {verdict(answer)}",
+        *(f"  assumed     {given}" for given in case.assumptions),
+    ]
+    return "\n".join(lines + ([f"  reading     {case.reading}"] if case.reading else [])) + "\n"
+
+
+def what(answer: Answer) -> str:
+    """What is measured, in words."""
+    over = f" over {answer.case.over}" if answer.case.over else ""
+    return f"{answer.case.measure} of {answer.case.arm}{over}:"
+
+
+def expected(answer: Answer) -> str:
+    """Direction and size of the observation."""
+    case = answer.case
+    return f"{case.direction} {case.than:g}" + ("" if case.size is None else f", {case.size:.3g}")
+
+
+def verdict(answer: Answer) -> str:
+    """Whether direction and size agree."""
+    if answer.error is None:
+        return f"direction {answer.direction}"
+    return f"direction {answer.direction}, size {answer.size} ({answer.error:+.0%})"
+
+
+def score(answers: Sequence[Answer]) -> str:
+    """How many agree."""
+    directions = sum(answer.direction == "yes" for answer in answers)
+    sized = [answer for answer in answers if answer.size is not None]
+    within = sum(answer.size == "yes" for answer in sized)
+    agree = sum(answer.agrees for answer in answers)
+    return (
+        f"{len(answers)} cases: {directions} reproduce the direction (whole interval), {within} of {len(sized)} sizes "
+        f"are within {SIZE_WITHIN:.0%}; {agree} agree in both."
+    )
+
+
+def cells(answer: Answer) -> tuple[str, ...]:
+    """A row of the table."""
+    case = answer.case
+    return case.id, case.question, case.observed, f"{what(answer)} {shown(answer.simulated)}", verdict(answer)
+
+
+def table_text(answers: Sequence[Answer]) -> str:
+    """One row a case, then how many agree."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
+    for title in COLUMNS:
+        table.add_column(title)
+    for answer in answers:
+        table.add_row(*cells(answer))
+    out = StringIO()
+    Console(file=out, width=WIDTH, highlight=False, markup=False).print(table)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join([*lines, "", score(answers)]) + "\n"
+
+
+def answers_json(answers: Sequence[Answer]) -> str:
+    """The same for machines."""
+    return _json({"cases": [_answer(answer) for answer in answers], "score": score(answers)})
+
+
+def explanation_json(told: Explanation, plan: Plan, answer: Answer | None) -> str:
+    """The same for machines."""
+    effects = [
+        {
+            "change": effect.change.label,
+            "settings": effect.change.settings,
+            "changes_what_is_learnt": effect.change.learnt or None,
+            "speedup": _estimate(effect.speedup),
+        }
+        for effect in told.effects
+    ]
+    return _json(
+        {
+            "arm": told.arm,
+            "bottleneck": told.outcome.verdict,
+            "evidence": dict(evidence(told.outcome.metrics, plan)),
+            "changes_tried": told.tried,
+            "changes": effects,
+            "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],
+            "case": None if answer is None else _answer(answer),
+        }
+    )
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    simulated = {"simulated": _estimate(answer.simulated), "direction_agrees": answer.direction}
+    return {**answer.case.model_dump(mode="json"), **simulated, "size_error": answer.error, "agrees": answer.agrees}
+
+
+def _estimate(found: Estimate) -> dict[str, Any]:
+    return {"mean": found.mean, "low": found.low, "high": found.high, "replications": found.n}
+
+
+def _json(told: dict[str, Any]) -> str:
+    return json.dumps({"rlsim": __version__, **told}, indent=2) + "\n"

@@ -1,0 +1,149 @@
+"""The list of policies as tables on a screen, as lines in a pipe, as JSON, and as a page of the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from io import StringIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rlsim.frameworks.catalogue import (
+    ParameterText,
+    PartText,
+    PresetText,
+    choice_texts,
+    part_texts,
+    preset_texts,
+    shown_part,
+)
+
+Rows = Sequence[Sequence[str]]
+
+PAGE_HEAD = """# Policies
+
+Written by `rlsim.studies.text.policies.page()`; a test holds it to the code. `rlsim policies` prints the same, and
+`rlsim policies show NAME` one of them with all its parameters.
+"""
+
+
+def listing() -> str:
+    """Choices, parts and presets, a line each."""
+    parts = [(part.choice, part.name, _settings(part.parameters), part.summary) for part in part_texts()]
+    presets = [(preset.name, _settings(preset.parameters), preset.summary) for preset in preset_texts()]
+    return "\n".join(
+        [
+            _table("Choices", ("choice", "question"), list(choice_texts().items())),
+            _table("Parts", ("choice", "part", "parameters", "what it does"), parts),
+            _table("Presets", ("preset", "parameters", "what it does"), presets),
+        ]
+    )
+
+
+def as_json(found: Iterable[PresetText | PartText] | None = None) -> str:
+    """All of it, or what was found, for machines."""
+    if found is not None:
+        return json.dumps([asdict(one) for one in found], indent=1) + "\n"
+    whole = {
+        "choices": choice_texts(),
+        "parts": [asdict(part) for part in part_texts()],
+        "presets": [asdict(preset) for preset in preset_texts()],
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def shown_in_full(found: Iterable[PresetText | PartText]) -> str:
+    """Presets and parts with everything that is known of them."""
+    return "\n".join(_preset_text(one) if isinstance(one, PresetText) else _part_text(one) for one in found)
+
+
+def page() -> str:
+    """docs/policies.md."""
+    presets = [
+        (f"`{one.name}`", one.summary, one.version or one.source, one.bound, _settings(one.parameters, "`"))
+        for one in preset_texts()
+    ]
+    parts = [(part.choice, f"`{part.name}`", part.summary, _settings(part.parameters, "`")) for part in part_texts()]
+    return "\n".join(
+        [
+            PAGE_HEAD,
+            "## Choices\n",
+            *_markdown(("choice", "question"), choice_texts().items()),
+            "\n## Presets\n",
+            *_markdown(("preset", "what it does", "version or source", "staleness bound", "parameters"), presets),
+            "\n## Parts\n",
+            *_markdown(("choice", "part", "what it does", "parameters"), parts),
+            "",
+        ]
+    )
+
+
+def _preset_text(preset: PresetText) -> str:
+    facts = [("bound", preset.bound), ("version", preset.version), ("source", preset.source)]
+    facts += [("needs, for example", f"{key}: {json.dumps(value)}") for key, value in preset.needs.items()]
+    composition = [(choice, shown_part(spec)) for choice, spec in preset.parts.items()]
+    return "\n".join(
+        [
+            f"{preset.name}: {preset.summary}\n",
+            *(f"{name}: {text}" for name, text in facts if text),
+            "",
+            _parameters(preset.parameters),
+            _table("Composition, defaults filled in", ("choice", "part"), composition),
+            f"Admission, {preset.parts['admission']['use']}:\n\n{preset.admission}\n",
+        ]
+    )
+
+
+def _part_text(part: PartText) -> str:
+    return f"{part.name} ({part.choice})\n\n{part.doc}\n\n{_parameters(part.parameters)}"
+
+
+def _parameters(found: tuple[ParameterText, ...]) -> str:
+    if not found:
+        return "No parameters.\n"
+    rows = [(one.name, one.kind, one.default, one.help) for one in found]
+    return _table("Parameters", ("parameter", "type", "default", "meaning"), rows)
+
+
+def _settings(found: tuple[ParameterText, ...], quote: str = "") -> str:
+    """Parameters and their defaults; without one where there is none."""
+    texts = (one.name if one.default == "required" else f"{one.name}={one.default}" for one in found)
+    return ", ".join(f"{quote}{text}{quote}" for text in texts)
+
+
+def _table(title: str, head: Sequence[str], rows: Rows) -> str:
+    screen = Console()
+    return _rich(title, head, rows, screen) if screen.is_terminal else _plain(title, head, rows)
+
+
+def _rich(title: str, head: Sequence[str], rows: Rows, screen: Console) -> str:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="", box=SIMPLE_HEAD)
+    for column, name in enumerate(head):
+        table.add_column(name, no_wrap=column == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out = StringIO()
+    Console(file=out, width=screen.width, highlight=False, markup=False, force_terminal=True).print(table)
+    return out.getvalue()
+
+
+def _plain(title: str, head: Sequence[str], rows: Rows) -> str:
+    """A line a row, in columns, whatever their length: for pipes."""
+    lines = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(row[column]) for row in lines) for column in range(len(head) - 1)]
+    return "\n".join([title, *(_columns(row, widths) for row in lines), ""])
+
+
+def _columns(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+    return "  ".join(["", *cells, row[-1]]).rstrip()
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"

@@ -1,0 +1,177 @@
+"""The validation as text for a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from io import StringIO
+
+from rlsim import __version__
+from rlsim.results.statistics import Estimate
+from rlsim.scenario.published import Entry
+from rlsim.studies.validation.entries import Source
+from rlsim.studies.validation.running import Row
+from rlsim.studies.validation.scores import MEDIAN_BAR, ORDER_BAR, TAIL_BAR, Pair, agreement, pairs, scores
+
+WIDTH = 140
+"""Columns of the printed table."""
+
+
+def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> str:
+    """The rows, the scores, the bars, and what could not be said; ``without`` are entries that have no row."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
+    for title in COLUMNS:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*cells(row))
+    out = StringIO()
+    console = Console(file=out, width=WIDTH, highlight=False)
+    console.print(table, markup=False)
+    for line in (*summary(rows), "", *open_ends(sources), *unexpressed(without)):
+        console.print(line, markup=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+COLUMNS = ("entry", "row", "quantity", "measured", "predicted", "error", "grade", "status")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """The row as the tables show it."""
+    published = row.published
+    failed = row.predicted is None
+    return (
+        row.entry.id,
+        row.arm,
+        quantity_of(row),
+        number(published.measured),
+        f"failed: {row.failure}" if row.predicted is None else estimate(row.predicted),
+        "" if failed else f"{row.error:+.1%}",
+        published.grade,
+        "calibrated" if published.calibrated else "predicted",
+    )
+
+
+def quantity_of(row: Row) -> str:
+    """Quantity, batch and base in words."""
+    published = row.published
+    if published.of == "engine_step_seconds":
+        return f"engine step, {published.decodes} x {published.context_tokens}, s"
+    words = published.of.replace("_", " ")
+    return f"speed-up over {published.over}, by {words}" if published.over else words
+
+
+def estimate(found: Estimate) -> str:
+    """Mean and half an interval."""
+    if found.low is None or found.high is None:
+        return number(found.mean)
+    return f"{number(found.mean)} ± {number((found.high - found.low) / 2)}"
+
+
+def number(value: float) -> str:
+    """Four significant digits at most."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def summary(rows: Sequence[Row]) -> Iterator[str]:
+    """Errors by framework, signs and orders, and how they stand to the bars."""
+    yield ""
+    yield "Absolute errors of predicted rows: median, 90th percentile"
+    for found in scores(rows):
+        failed = f", {found.failed} failed" if found.failed else ""
+        error = "-" if found.median is None or found.p90 is None else f"{found.median:.1%}, {found.p90:.1%}"
+        yield f"  {found.name}: {error} ({found.rows} rows{failed})"
+    yield ""
+    yield from bars(rows)
+
+
+def bars(rows: Sequence[Row]) -> Iterator[str]:
+    """What was asked for and what was found."""
+    whole, found = scores(rows)[-1], pairs(rows)
+    if whole.median is not None and whole.p90 is not None:
+        yield f"Median error {whole.median:.1%}, asked: at most {MEDIAN_BAR:.0%}: {_met(whole.median <= MEDIAN_BAR)}"
+        yield f"90th percentile {whole.p90:.1%}, asked: at most {TAIL_BAR:.0%}: {_met(whole.p90 <= TAIL_BAR)}"
+    right, counted = agreement(pair for pair in found if pair.is_speedup)
+    yield f"Sign of speed-ups above 5 %: {right} of {counted} right, asked: all: {_met(right == counted)}"
+    right, counted = agreement(found)
+    enough = right >= ORDER_BAR * counted
+    yield f"Order of pairs more than 5 % apart: {right} of {counted} right, asked: {ORDER_BAR:.0%}: {_met(enough)}"
+    for pair in found:
+        if pair.counts and not pair.agrees:
+            yield f"  wrong: {told(pair)}"
+
+
+def told(pair: Pair) -> str:
+    """Who is better than whom, as measured and as predicted."""
+    predicted = "no prediction" if pair.predicted is None else f"predicted {pair.predicted:.2f}x"
+    base = pair.second.published.over or pair.first.arm
+    if pair.first is not pair.second:
+        base = pair.first.arm
+    of = pair.second.published.of.replace("_", " ")
+    return f"{pair.second.entry.id}, {pair.second.arm} over {base}: measured {pair.measured:.2f}x, {predicted} ({of})"
+
+
+def open_ends(sources: Sequence[Source]) -> Iterator[str]:
+    """By entry: what was fitted and assumed, what is no row yet."""
+    for source in sources:
+        yield f"{source.entry.id}, {source.entry.title} ({source.entry.source})"
+        for arm, row in source.rows():
+            if row.calibrated:
+                yield f"  calibrated on {arm}, {row.of}: {', '.join(row.fitted) or 'nothing fitted, an identity'}"
+        yield from (f"  assumed: {assumed}" for assumed in source.entry.assumptions)
+        yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in source.entry.left_out)
+
+
+def unexpressed(entries: Sequence[Entry]) -> Iterator[str]:
+    """Entries of which no row can be expressed yet."""
+    for entry in entries:
+        yield f"{entry.id}, {entry.title} ({entry.source})"
+        yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
+
+
+def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> str:
+    """Rows, scores, pairs and open ends for machines."""
+    whole = {
+        "rlsim": __version__,
+        "rows": [_row(row) for row in rows],
+        "scores": [asdict(found) for found in scores(rows)],
+        "pairs": [_pair(pair) for pair in pairs(rows)],
+        "entries": [entry.model_dump(mode="json") for entry in (*(source.entry for source in sources), *without)],
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _row(row: Row) -> dict[str, object]:
+    return {
+        "entry": row.entry.id,
+        "framework": row.framework,
+        "arm": row.arm,
+        "quantity": row.published.of,
+        "measured": row.published.measured,
+        "predicted": None if row.predicted is None else asdict(row.predicted),
+        "error": row.error,
+        "failure": row.failure,
+        **row.published.model_dump(mode="json", include={"over", "family", "grade", "source", "calibrated", "fitted"}),
+    }
+
+
+def _pair(pair: Pair) -> dict[str, object]:
+    return {
+        "entry": pair.second.entry.id,
+        "first": pair.first.arm,
+        "second": pair.second.arm,
+        "quantity": pair.second.published.of,
+        "measured": pair.measured,
+        "predicted": pair.predicted,
+        "is_speedup": pair.is_speedup,
+        "counts": pair.counts,
+        "agrees": pair.agrees,
+    }
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "MISSED"
