@@ -22,7 +22,7 @@ from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.document import Document
-from rlsim.scenario.schema import Headline, Point, Scenario
+from rlsim.scenario.schema import Headline, PointConfig, Scenario
 from rlsim.studies.runs.executor import Makers, Order, made_all
 from rlsim.studies.runs.store import Made, RunStore
 from rlsim.studies.sweep import number
@@ -148,7 +148,7 @@ def _bracket(asked: Hunt, made: Mapping[tuple[str, int], Made]) -> Bracket:
     return Bracket(asked.headline, tuple(found))
 
 
-def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: Point) -> Scenario:
+def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: PointConfig) -> Scenario:
     """An arm under a point's settings; a setting of ``arms.NAME.key.path`` is for that arm alone."""
     if arm not in scenarios:
         raise unknown("headline", arm, scenarios)

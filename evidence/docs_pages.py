@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Framework, Key, Mark, Mode, Row
 from rlsim.frameworks.registry import FRAMEWORKS
 from rlsim.presets import preset_names
-from rlsim.scenario.schema import Law, Policy, Scenario
+from rlsim.scenario.schema import Law, PolicyConfig, Scenario
 from rlsim.workload.spec import LATENCY_FIELDS, LENGTH_FIELDS
 
 COMMAND = "rlsim keys > docs/scenario.md"
@@ -70,7 +70,7 @@ def _section(path: str, model: type[BaseModel], described: dict[type[BaseModel],
     yield f"{_first_line(model)}\n"
     yield "| key | type | unit | default | range | meaning |\n|---|---|---|---|---|---|"
     yield from (_row(name, field) for name, field in model.model_fields.items())
-    if model is Policy:
+    if model is PolicyConfig:
         yield "| any other | a preset's parameter | | as the preset says | | [policies.md](policies.md) |"
     yield ""
     for name, field in model.model_fields.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.roofline import roofline
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 SOURCE = "RollArt, arXiv 2512.22560: 6 H20 against 2 H800, which cost the same"
@@ -50,7 +50,7 @@ def rows(name: str = "Qwen3-8B") -> list[Row]:
     return found
 
 
-def _prefill(law: StepLaw, prompt_tokens: int) -> float:
+def _prefill(law: StepTimeModel, prompt_tokens: int) -> float:
     """Seconds of a step full of prompts, or of the mean chunk of a longer one."""
     if prompt_tokens <= CHUNK_TOKENS:
         chunks = CHUNK_TOKENS // prompt_tokens
@@ -59,7 +59,7 @@ def _prefill(law: StepLaw, prompt_tokens: int) -> float:
     return law.mixed_seconds(0, 0, 1, CHUNK_TOKENS, attention_pairs(prompt_tokens, 0) / parts)
 
 
-def _decode(law: StepLaw, calls: int, context_tokens: int) -> float:
+def _decode(law: StepTimeModel, calls: int, context_tokens: int) -> float:
     """Seconds of a step."""
     return law.decode_seconds(calls, calls * context_tokens)
 

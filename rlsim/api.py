@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlsim.executor.run import Run
-from rlsim.resolve import Plan, plan
+from rlsim.executor.run import FinishedRun
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.document import Document
 from rlsim.scenario.document import load as load_document
 from rlsim.studies.compare import Comparison, compare_plans, plans
@@ -38,7 +38,7 @@ def load(scenario: str | Path, settings: Settings | None = None) -> Document:
 
 def variants(
     scenario: str | Path, by_name: Mapping[str, Settings], settings: Settings | None = None, arm: str | None = None
-) -> dict[str, Plan]:
+) -> dict[str, ResolvedScenario]:
     """One arm of a scenario (the only one when None) under several settings of its keys, for ``compare``.
 
     ``settings`` hold for all of them. All meet the same prompts and the same luck. Raises ``ScenarioError``.
@@ -47,7 +47,9 @@ def variants(
     return {name: plan(document.resolve(arm)) for name, document in documents.items()}
 
 
-def compare(study: Document | Mapping[str, Plan], out: str | Path | None = None, workers: int = 1) -> Comparison:
+def compare(
+    study: Document | Mapping[str, ResolvedScenario], out: str | Path | None = None, workers: int = 1
+) -> Comparison:
     """Simulate all arms of a document, or all variants, on common luck; with ``out``, save what ``--out`` saves.
 
     ``workers`` above 1 starts processes: in a script, only under ``if __name__ == "__main__":``.
@@ -61,20 +63,20 @@ def compare(study: Document | Mapping[str, Plan], out: str | Path | None = None,
     return told
 
 
-def race(study: Document | Mapping[str, Plan], to: float, workers: int = 1) -> Race:
+def race(study: Document | Mapping[str, ResolvedScenario], to: float, workers: int = 1) -> Race:
     """Race arms or variants, all with a learning section, to the success ``to``, 0 to 1; ``workers`` as above."""
     made = plans(study) if isinstance(study, Document) else dict(study)
     return race_plans(made, to, workers=workers)
 
 
-def simulate(made: Plan, replication: int = 0) -> Run:
+def simulate(made: ResolvedScenario, replication: int = 0) -> FinishedRun:
     """One run of a plan, with everything that happened in it; ``tables`` reads it."""
     from rlsim.sim.simulation import simulate as run
 
     return run(made, replication)
 
 
-def tables(run: Run) -> dict[str, pd.DataFrame]:
+def tables(run: FinishedRun) -> dict[str, pd.DataFrame]:
     """Its tables as data frames by name (docs/metrics.md): samples, segments, updates, activity, services, gates."""
     from rlsim.results.tables import tables as read
 

@@ -18,7 +18,7 @@ from calibration.fitting.robust_regression import hold_out
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Evidence, HoldOutError, Provenance, Sampled
 from rlsim.costs.sections import POINT_COLUMNS, LawIntervals, StepFit
-from rlsim.costs.steplaw import StepLaw, interpolate
+from rlsim.costs.steplaw import StepTimeModel, interpolate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class Knots:
     """Weight of a kind's relative error in the fit; 1 where it is not named."""
 
 
-def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: Knots | None = None) -> StepLaw:
+def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: Knots | None = None) -> StepTimeModel:
     """The law with the least squared relative error.
 
     Raises ``ParameterError`` without samples or for one that took no time.
@@ -77,19 +77,19 @@ def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: K
     return law_of(solution, knots, provenance)
 
 
-def hold_out_error(law: StepLaw, samples: Sequence[StepSample]) -> HoldOutError:
+def hold_out_error(law: StepTimeModel, samples: Sequence[StepSample]) -> HoldOutError:
     """Errors of the law on ``samples``, which must not be those it was fitted to."""
     predicted = np.array([predicted_seconds(law, sample) for sample in samples])
     return hold_out(predicted, np.array([sample.seconds for sample in samples]), samples)
 
 
-def hold_out_by_kind(law: StepLaw, samples: Sequence[StepSample]) -> dict[str, HoldOutError]:
+def hold_out_by_kind(law: StepTimeModel, samples: Sequence[StepSample]) -> dict[str, HoldOutError]:
     """The same for each kind of step that occurs."""
     kinds = sorted({sample.kind for sample in samples})
     return {kind: hold_out_error(law, [s for s in samples if s.kind == kind]) for kind in kinds}
 
 
-def predicted_seconds(law: StepLaw, sample: StepSample) -> float:
+def predicted_seconds(law: StepTimeModel, sample: StepSample) -> float:
     """What the law says of a timed step."""
     return law.mixed_seconds(sample.decodes, sample.kv_tokens, sample.chunks, sample.prefill_tokens, sample.pairs)
 
@@ -137,11 +137,11 @@ def _cumulative(knots: tuple[int, ...]) -> NDArray[np.float64]:
     return np.tri(len(knots))
 
 
-def law_of(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepLaw:
+def law_of(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepTimeModel:
     """The law whose unknowns, in the order of :func:`regressors`, are ``solution``."""
     ends = np.cumsum([len(knots.tokens), len(knots.sequences) - 1, len(knots.decodes), len(knots.prefill_tokens)])
     dense, sequence, kv, prefill, pair = np.split(solution, ends)
-    return StepLaw(
+    return StepTimeModel(
         tokens=knots.tokens,
         dense_seconds=tuple(rounded(np.cumsum(dense))),
         sequences=knots.sequences,
@@ -165,7 +165,7 @@ STORED_POINTS = 180
 
 
 def step_fit(
-    law: StepLaw,
+    law: StepTimeModel,
     fitted: Sequence[StepSample],
     held_out: Sequence[StepSample],
     intervals: LawIntervals | None = None,

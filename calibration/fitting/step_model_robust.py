@@ -30,7 +30,7 @@ from calibration.measure.measurements import Visit, best_by_point, best_referenc
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.sections import COEFFICIENTS, LawIntervals
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ SIMPLER = 1.05
 class RobustFit:
     """A law, and what it was fitted with."""
 
-    law: StepLaw
+    law: StepTimeModel
     knots: Knots
     samples: tuple[StepSample, ...]
     """One a point."""
@@ -119,7 +119,7 @@ def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawInterva
     return LawIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
 
 
-def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepLaw]:
+def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepTimeModel]:
     """Laws of as many resamples, with the bends of ``fit``."""
     rows, trust = regressors(fit.samples, fit.knots), trust_of(fit.worth)
     predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
@@ -127,7 +127,7 @@ def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepLaw]:
     return [law_of(solve(rows, seconds, trust), fit.knots, fit.law.provenance) for seconds in drawn]
 
 
-def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample]) -> dict[str, float]:
+def effects(intervals: LawIntervals, law: StepTimeModel, domain: Sequence[StepSample]) -> dict[str, float]:
     """By coefficient, how far its interval's half width moves the time of a step of the domain, at most, relative.
 
     A coefficient with many knots is as wide as its widest.
@@ -141,7 +141,7 @@ def effects(intervals: LawIntervals, law: StepLaw, domain: Sequence[StepSample])
     return found
 
 
-def information(samples: Sequence[StepSample], law: StepLaw, knots: Knots) -> NDArray[np.float64]:
+def information(samples: Sequence[StepSample], law: StepTimeModel, knots: Knots) -> NDArray[np.float64]:
     """Regressors of relative errors, one row a sample: what a visit there says of each unknown."""
     predicted = np.array([predicted_seconds(law, sample) for sample in samples])
     rows = regressors(samples, knots) / np.maximum(predicted, 1e-12)[:, None]
@@ -180,7 +180,7 @@ def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[int], list[int]
         yield [number for index, number in enumerate(ordered) if index % folds != fold], left
 
 
-def _by_coefficient(law: StepLaw, domain: Sequence[StepSample]) -> dict[str, NDArray[np.float64]]:
+def _by_coefficient(law: StepTimeModel, domain: Sequence[StepSample]) -> dict[str, NDArray[np.float64]]:
     """The weight of every knot's value in the time of every step."""
     decodes = np.array([sample.decodes for sample in domain])
     prefilled = np.array([sample.prefill_tokens for sample in domain])

@@ -22,7 +22,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.log import RunLog, WindowRow
 from rlsim.core.ticks import to_seconds, to_ticks
 from rlsim.engine.steptime import attention_pairs
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.results.replay.recording import BETWEEN, TRAINER, recording_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class StepFit:
     points: int
 
 
-def fit_live(runs: Sequence[Run]) -> LiveFit:
+def fit_live(runs: Sequence[FinishedRun]) -> LiveFit:
     """Costs of the machines behind some runs, which are alike in all but their policy.
 
     Raises ``ParameterError`` for replicas that differ, and for engines that do not tell their steps.
@@ -101,7 +101,7 @@ def _other_lines(published: float | None, switched: dict[str, float]) -> list[st
 
 
 def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> StepFit:
-    """The affine law of :meth:`rlsim.costs.steplaw.StepLaw.affine`; ``ParameterError`` with too few points.
+    """The affine law of :meth:`rlsim.costs.steplaw.StepTimeModel.affine`; ``ParameterError`` with too few points.
 
     ``beside`` is of each window the share of its time in which the trainer computed; without it, none is.
     """
@@ -159,7 +159,7 @@ def _seconds_per_step(rows: Sequence[WindowRow]) -> NDArray[np.float64]:
 # -- publication and switch -----------------------------------------------------------------------------
 
 
-def _publications(runs: Sequence[Run]) -> float | None:
+def _publications(runs: Sequence[FinishedRun]) -> float | None:
     """Seconds from the command to the reply, less what was left of the engine steps under way and what clients wait."""
     if runs[0].plan.sync.scope == "per_replica":
         ticks = [load for run in runs for loads in recording_of(run.log, run.plan).loads for load in loads]
@@ -168,7 +168,7 @@ def _publications(runs: Sequence[Run]) -> float | None:
     return max(0.0, to_seconds(int(np.median(ticks)))) if ticks else None
 
 
-def _transfers(run: Run) -> Iterator[int]:
+def _transfers(run: FinishedRun) -> Iterator[int]:
     ends = sorted(row.end for row in run.log.spans if row.who == TRAINER and row.what in ("sync", "rejected"))
     asked = [command for decision in run.log.decisions for command in decision.commands if type(command) is Sync]
     for command, end, took in zip(asked, ends, recording_of(run.log, run.plan).publications, strict=False):
@@ -181,7 +181,7 @@ def _left_of_steps(windows: Sequence[WindowRow], instant: int) -> int:
     return max((min(row.end - instant, (row.end - row.start) // row.steps) for row in rows), default=0)
 
 
-def _switches(runs: Sequence[Run]) -> dict[str, float]:
+def _switches(runs: Sequence[FinishedRun]) -> dict[str, float]:
     """Seconds by direction; switches go to training first."""
     sleeps, wakes = list[float](), list[float]()
     for run in runs:

@@ -17,7 +17,7 @@ from rlsim.core.commands import Train
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.training import TrainingCost
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.executor.system import Phases
 from rlsim.results.history import read_history
 from rlsim.results.replay.recording import Interval, phases_of, recording_of
@@ -28,7 +28,7 @@ LEAST_TRAININGS = 2.0
 """Beside running engines, and alone, for a factor to be told."""
 
 
-def fit_trainer_phases(runs: Sequence[Run]) -> tuple[dict[str, Any], float, str]:
+def fit_trainer_phases(runs: Sequence[FinishedRun]) -> tuple[dict[str, Any], float, str]:
     """Keys of the trainer section, the factor while engines run, and a line that says both; without trainings, none."""
     rows = [row for run in runs for row in _trainings(run)]
     if not rows:
@@ -65,7 +65,7 @@ def _factor(rows: Sequence[Timed]) -> float:
     return contended(design, np.maximum(seconds, 1e-12), np.ones(len(rows)), shares, LEAST_TRAININGS)[1]
 
 
-def _trainings(run: Run) -> Iterator[Timed]:
+def _trainings(run: FinishedRun) -> Iterator[Timed]:
     """What each training command took, and what the cost model makes of it with units for unknowns."""
     history, recording = read_history(run.log), recording_of(run.log, run.plan)
     lives, cost = history.lives, run.plan.training

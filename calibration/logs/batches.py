@@ -20,7 +20,7 @@ from rlsim.costs.training import Samples, TrainingCost
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.engine.steptime import StepTime
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Priced:
     """Forward and backward of all mini-batches and epochs at full utilisation, without optimizer steps."""
 
 
-def price_steps(steps: Steps, lengths: LengthFit, plan: Plan, generated: bool) -> Priced:
+def price_steps(steps: Steps, lengths: LengthFit, plan: ResolvedScenario, generated: bool) -> Priced:
     """Rebuild and price the steps; engines only where generation is ``generated`` step by step."""
     rows = np.unique(np.linspace(0, steps.count - 1, min(steps.count, MOST_STEPS)).astype(np.int_))
     pool = plan.pools[0]
@@ -65,7 +65,7 @@ def price_steps(steps: Steps, lengths: LengthFit, plan: Plan, generated: bool) -
     return Priced(rows, *np.array(columns).T)
 
 
-def _deals(steps: Steps, lengths: LengthFit, plan: Plan, row: int) -> Iterator[NDArray[np.int64]]:
+def _deals(steps: Steps, lengths: LengthFit, plan: ResolvedScenario, row: int) -> Iterator[NDArray[np.int64]]:
     """The step's batch by groups and members, in many orders, correlated within groups as the scenario says.
 
     Where the log does not say the longest response, every deal draws its own lengths with the step's mean.
@@ -138,14 +138,14 @@ def _train(trainer: TrainingCost, batch: NDArray[np.int64], prompt: int) -> tupl
     return phases["old_log_prob"], phases["update_actor"] - optimizer_seconds(trainer, len(batch))
 
 
-def _generate(plan: Plan, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, float]:
+def _generate(plan: ResolvedScenario, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, float]:
     """Seconds and engine steps of the slowest replica, the groups dealt out one by one."""
     replicas = plan.shape.replicas
     shares = (groups[first::replicas] for first in range(replicas))
     return max(_one_replica(plan, law, share, prompt) for share in shares if len(share))
 
 
-def _one_replica(plan: Plan, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, int]:
+def _one_replica(plan: ResolvedScenario, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, int]:
     pool = plan.pools[0]
     replica = Replica(0, pool.limits, law, pool.rollout.data_parallel)
     for group, members in enumerate(groups.tolist()):

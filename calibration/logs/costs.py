@@ -19,7 +19,7 @@ from calibration.logs.steps import TIMERS, Steps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.costs.transfer import TRANSPORTS
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class CostFit:
     """A constant of a training step that found no key of its own."""
 
 
-def fit_generation(steps: Steps, plan: Plan, priced: Priced) -> CostFit:
+def fit_generation(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     """A factor on the base's step law, and an overhead of every engine step, from the time of each step's generation.
 
     Raises ``ParameterError`` for generation that is faster than the weights can be read, and without variation.
@@ -126,7 +126,7 @@ def _check_rises(steps: Steps, name: str, line: Line) -> None:
         raise ParameterError(steps.origin, found, "a time that grows with it (noise, or columns mixed up?)")
 
 
-def _check_possible(steps: Steps, plan: Plan, priced: Priced, seconds: NDArray[np.float64]) -> None:
+def _check_possible(steps: Steps, plan: ResolvedScenario, priced: Priced, seconds: NDArray[np.float64]) -> None:
     """Every decode step reads the weights: less time than that is a rollout that was replayed, or another column."""
     pool = plan.pools[0].rollout
     split = (pool.tensor_parallel, pool.pipeline_parallel, pool.expert_parallel)
@@ -144,7 +144,7 @@ def _check_possible(steps: Steps, plan: Plan, priced: Priced, seconds: NDArray[n
         raise ParameterError(steps.origin, found, allowed)
 
 
-def fit_update(steps: Steps, plan: Plan, priced: Priced) -> CostFit:
+def fit_update(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     """The utilisation of forward and backward, and the overhead of an optimizer update."""
     if not steps.has("update_actor"):
         return CostFit(unidentified=("the trainer's utilisation: no time of its own is logged; as given",))
@@ -163,7 +163,7 @@ def fit_update(steps: Steps, plan: Plan, priced: Priced) -> CostFit:
     return CostFit(tuple(found), settings, predicted=predicted)
 
 
-def fit_passes(steps: Steps, plan: Plan, priced: Priced) -> CostFit:
+def fit_passes(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     """The utilisation of log-probability passes, from one column or from two."""
     names = [name for name in ("old_log_prob", "reference") if steps.has(name)]
     if not names:
@@ -227,7 +227,7 @@ def _scaled(estimate: Estimate, key: str, factor: float) -> Estimate:
     return Estimate(key, value, low, high, estimate.source)
 
 
-def fit_sync(steps: Steps, plan: Plan) -> CostFit:
+def fit_sync(steps: Steps, plan: ResolvedScenario) -> CostFit:
     """The time of a publication, booked on a link of 30 GB/s and a constant, or on a slower link alone."""
     if not steps.has("sync"):
         return CostFit(unidentified=("the time of a publication: not logged; as given",))
@@ -240,7 +240,7 @@ def fit_sync(steps: Steps, plan: Plan) -> CostFit:
     return CostFit((seconds,), _booked(seconds.value, plan), (unknown,), predicted)
 
 
-def _booked(seconds: float, plan: Plan) -> dict[str, object]:
+def _booked(seconds: float, plan: ResolvedScenario) -> dict[str, object]:
     rate = TRANSPORTS["nccl"].bytes_per_second
     base = seconds - plan.sync.model_bytes / rate
     return {
@@ -251,7 +251,7 @@ def _booked(seconds: float, plan: Plan) -> dict[str, object]:
     }
 
 
-def less(fit: CostFit, waits: float, reach: float, plan: Plan) -> CostFit:
+def less(fit: CostFit, waits: float, reach: float, plan: ResolvedScenario) -> CostFit:
     """A publication without what its update mode adds, ``waits`` +- ``reach``, which the simulation adds again."""
     if not fit.estimates or not 0 < waits < fit.estimates[0].value:
         return fit

@@ -18,7 +18,7 @@ from calibration.serving.score import Replayed
 from calibration.serving.timelines import RecordedRun, Timeline
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.requests import EngineLimits
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BLOCKS = 15
 
 def fit_law(
     run: RecordedRun, limits: EngineLimits, asynchronous: bool
-) -> tuple[StepLaw, tuple[Estimate, ...], list[str]]:
+) -> tuple[StepTimeModel, tuple[Estimate, ...], list[str]]:
     """The law of least squared relative errors on the first half of the requests, and what they do not tell."""
     half = len(run.timelines) // 2
     measured = _measured(run.timelines[:half])
@@ -61,10 +61,10 @@ def fit_law(
     return replace(law_of(best), provenance=provenance), estimates, unknown
 
 
-def law_of(values: NDArray[np.float64]) -> StepLaw:
+def law_of(values: NDArray[np.float64]) -> StepTimeModel:
     """The affine law with these coefficients, in the order of ``NAMES``."""
     base, sequence, kv, prefill, mixed = np.maximum(values, 0.0).tolist()
-    law = StepLaw.affine(base, sequence, kv, prefill)
+    law = StepTimeModel.affine(base, sequence, kv, prefill)
     return replace(law, mixed_kv_seconds_per_token=(kv + mixed,)) if mixed else law
 
 

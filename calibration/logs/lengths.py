@@ -19,7 +19,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.streams import generator
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.fitting import fit_lognormal
-from rlsim.workload.lengths import LengthLaw, Lognormal
+from rlsim.workload.lengths import LengthDistribution, Lognormal
 from rlsim.workload.spec import law_from_fields
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ TREND = 0.05
 class LengthFit:
     """The law, and what was and was not identified."""
 
-    law: LengthLaw
+    law: LengthDistribution
     settings: dict[str, object]
     """Keys of the scenario."""
     estimates: tuple[Estimate, ...]
@@ -59,7 +59,7 @@ def fit_lengths(steps: Steps, scenario: Scenario) -> LengthFit:
     mean = mean_of(MEAN, means[steps.fitted], _columns(steps, "response_mean", "total_mean"))
     sigma = _sigma(steps, scenario, mean.value, longest, cap)
     settings: dict[str, object] = dict(prompt_settings)
-    law: LengthLaw
+    law: LengthDistribution
     if sigma is None:
         law = _scaled_base(scenario, mean.value)
         unknown.append("the spread of response lengths: neither the longest nor the share cut says it; as given")
@@ -192,7 +192,7 @@ def _base_with_mean(scenario: Scenario, mean: float) -> dict[str, object]:
     return {"workload.response_tokens": {"law": given.law, **given.fields, "mean_tokens": round(mean, 1)}}
 
 
-def _scaled_base(scenario: Scenario, mean: float) -> LengthLaw:
+def _scaled_base(scenario: Scenario, mean: float) -> LengthDistribution:
     given = scenario.workload.response_tokens
     fields = {**given.fields, **({"mean_tokens": mean} if "mean_tokens" in given.fields else {})}
     return law_from_fields(given.law, fields, "workload.response_tokens")

@@ -8,14 +8,14 @@ from dataclasses import replace
 from rlsim.costs.evidence import Evidence, HoldOutError
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.scenario.schema import Scenario
 
 
 def log_profile(
     scenario: Scenario,
     device: str,
-    law: StepLaw,
+    law: StepTimeModel,
     hold_out: HoldOutError,
     by_kind: Mapping[str, HoldOutError],
     source: str,

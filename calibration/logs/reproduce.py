@@ -19,9 +19,9 @@ from calibration.logs.steps import Steps, read_steps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
 from rlsim.costs.profile import Profile
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.policies.admission.synchronous import Barrier
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import Metrics
 from rlsim.scenario.schema import Scenario
 
@@ -111,7 +111,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
     )
 
 
-def _takes_turns(made: Plan) -> bool:
+def _takes_turns(made: ResolvedScenario) -> bool:
     """Whether all of a step's samples are begun together, and trained on before the next."""
     admission = made.policy(made.shape).admission
     return isinstance(admission, Barrier) or getattr(admission, "num_warmup_batches", None) == 0
@@ -126,7 +126,7 @@ def _check_plain(base: Scenario) -> None:
         raise ParameterError(key, "given", "none: logs of one kind of prompts on one kind of replica are fitted")
 
 
-def _check_batch(steps: Steps, lengths: LengthFit, made: Plan) -> None:
+def _check_batch(steps: Steps, lengths: LengthFit, made: ResolvedScenario) -> None:
     """Where a log counts a step's tokens, they must be those of as many samples as the base says."""
     tokens = _tokens(steps)
     if tokens is None:
@@ -151,7 +151,7 @@ def _tokens(steps: Steps) -> tuple[str, NDArray[np.float64]] | None:
     return None
 
 
-def _cost_fits(steps: Steps, made: Plan, priced: Priced) -> dict[str, CostFit]:
+def _cost_fits(steps: Steps, made: ResolvedScenario, priced: Priced) -> dict[str, CostFit]:
     fits = {"generation": fit_generation(steps, made, priced)} if steps.synchronous else {}
     fits |= {"passes": fit_passes(steps, made, priced), "update_actor": fit_update(steps, made, priced)}
     fits["sync"] = fit_sync(steps, made)
@@ -159,7 +159,7 @@ def _cost_fits(steps: Steps, made: Plan, priced: Priced) -> dict[str, CostFit]:
     return {**fits, "rest": fit_rest(steps, made.colocated, constants)}
 
 
-def _law(made: Plan, engine: CostFit, log: RunLog, steps: Steps) -> StepLaw:
+def _law(made: ResolvedScenario, engine: CostFit, log: RunLog, steps: Steps) -> StepTimeModel:
     """The base's law with the fitted factor and overhead."""
     base = made.pools[0].law
     law = base.calibrated(engine.scale, engine.offset_seconds)
@@ -255,7 +255,7 @@ def _overall(errors: dict[str, HoldOutError], held: Held, steps: Steps) -> HoldO
 
 
 def _profile(
-    made: Plan, engine: CostFit, log: RunLog, steps: Steps, errors: dict[str, HoldOutError], held: Held
+    made: ResolvedScenario, engine: CostFit, log: RunLog, steps: Steps, errors: dict[str, HoldOutError], held: Held
 ) -> Profile:
     """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
     law, pool = _law(made, engine, log, steps), made.pools[0]

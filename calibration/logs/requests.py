@@ -27,7 +27,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device_names, model
 from rlsim.costs.evidence import HoldOutError
 from rlsim.costs.profile import Profile
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def _check_fits(run: RecordedRun) -> None:
 
 def _fit(
     run: RecordedRun, folder: Path, tables: Path | None
-) -> tuple[StepLaw, tuple[Estimate, ...], dict[str, str], list[str]]:
+) -> tuple[StepTimeModel, tuple[Estimate, ...], dict[str, str], list[str]]:
     limits, asynchronous = engine_limits(run), run.settings.async_scheduling is not False
     columns = {"lengths": "input_toks, output_toks", "times": "queued_ts, first_token_ts, last_token_ts"}
     kernels = _tables(run, folder, tables)
     measured = _latencies(run.timelines)
 
-    def residuals(law: StepLaw) -> NDArray[np.float64]:
+    def residuals(law: StepTimeModel) -> NDArray[np.float64]:
         return _latencies(replay(run, limits, law, asynchronous).timelines) / measured - 1.0
 
     if kernels is None:
@@ -168,7 +168,7 @@ def _not_recorded(run: RecordedRun) -> list[str]:
     return said
 
 
-def _profile(run: RecordedRun, scenario: Scenario, law: StepLaw, errors: dict[str, HoldOutError]) -> Profile:
+def _profile(run: RecordedRun, scenario: Scenario, law: StepTimeModel, errors: dict[str, HoldOutError]) -> Profile:
     settings = run.settings
     return log_profile(
         with_settings(scenario, {"model": model(scenario.model).name}),

@@ -20,7 +20,7 @@ from calibration.logs.estimates import MOST_SHARED, Estimate, check_varies, leas
 from calibration.logs.records import read_text
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class StatLines:
 class LineFit:
     """An affine step law, and how it does on the last third of the intervals."""
 
-    law: StepLaw
+    law: StepTimeModel
     estimates: tuple[Estimate, ...]
     unidentified: tuple[str, ...]
     hold_out: HoldOutError
@@ -137,7 +137,7 @@ def fit_stat_lines(lines: StatLines, kv_tokens: int) -> LineFit:
         line = least_squares(np.ones(len(fitted)), [_column(fitted, name) / fitted[:, 1] for name in kept])
     values = dict(zip(kept, line.coefficients.tolist(), strict=True))
     source = f"{len(fitted)} intervals of the engine's statistics"
-    law = StepLaw.affine(*(values.get(name, 0.0) for name in COLUMNS))
+    law = StepTimeModel.affine(*(values.get(name, 0.0) for name in COLUMNS))
     return LineFit(
         replace(law, provenance=Provenance("fitted", f"vLLM's statistics lines ({lines.origin})")),
         tuple(line.estimate(n, f"rollout.step_time.{name}", source) for n, name in enumerate(kept)),

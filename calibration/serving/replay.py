@@ -24,7 +24,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
 from rlsim.costs.catalogue import model
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 
@@ -128,7 +128,7 @@ def _assumptions(settings: EngineSettings, replayed: Replayed) -> Iterator[str]:
 # -- simulation -------------------------------------------------------------------------------------------
 
 
-def replay(run: RecordedRun, limits: EngineLimits, law: StepLaw, asynchronous: bool) -> Replayed:
+def replay(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynchronous: bool) -> Replayed:
     """Simulate the requests of ``run`` on one replica.
 
     ``asynchronous``: step N+1 is decided while step N runs, so a request that arrives during N enters N+2.
@@ -140,7 +140,9 @@ def replay(run: RecordedRun, limits: EngineLimits, law: StepLaw, asynchronous: b
 class _Replay:
     """One replica and the arrivals that are still to come."""
 
-    def __init__(self, timelines: Sequence[Timeline], limits: EngineLimits, law: StepLaw, asynchronous: bool) -> None:
+    def __init__(
+        self, timelines: Sequence[Timeline], limits: EngineLimits, law: StepTimeModel, asynchronous: bool
+    ) -> None:
         self._recorded, self._limits, self._asynchronous = timelines, limits, asynchronous
         self._replica = Replica(0, limits, law.quantise(limits.max_num_batched_tokens, limits.max_num_seqs))
         self._scheduler = self._replica.ranks[0]
@@ -224,14 +226,14 @@ def _earlier(cut: Ticks | None, end: Ticks) -> Ticks:
 # -- fit --------------------------------------------------------------------------------------------------
 
 
-def with_terms(law: StepLaw, terms: Terms) -> StepLaw:
+def with_terms(law: StepTimeModel, terms: Terms) -> StepTimeModel:
     """``law`` with the fitted terms: a constant a step and, in the dense part, a constant a token."""
     reduce = terms.all_reduce_seconds
     dense = tuple(work + reduce * tokens for tokens, work in zip(law.tokens, law.dense_seconds, strict=True))
     return replace(law, dense_seconds=dense).calibrated(offset_seconds=terms.host_seconds)
 
 
-def fit_terms(run: RecordedRun, limits: EngineLimits, law: StepLaw, asynchronous: bool) -> Terms:
+def fit_terms(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynchronous: bool) -> Terms:
     """The terms that bring the mean latencies of the first half right, with all requests simulated.
 
     On one GPU the host overhead alone, by the mean end-to-end latency; on several both terms, by the least squared

@@ -22,7 +22,7 @@ import numpy as np
 from calibration.fitting.step_model import StepSample
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.steplaw import StepLaw, interpolate
+from rlsim.costs.steplaw import StepTimeModel, interpolate
 from rlsim.engine.steptime import attention_pairs
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class KernelTables:
         spread = np.interp(list(alone), list(factors), list(factors.values()))
         return {n: float(factor * alone[n][1]) for n, factor in zip(alone, spread, strict=True)}
 
-    def step_law(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> StepLaw:
+    def step_law(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> StepTimeModel:
         """The law of a step of ``decoder_layers`` layers, without host overhead and collectives.
 
         The constant of the attention kernel is booked with the sequences, its slope with the KV tokens. Raises
@@ -138,7 +138,7 @@ class KernelTables:
         constants = [decoder_layers * constant for constant, _ in attention.values()]
         sequences = sorted({*head.counts, *batches})
         launched = interpolate(np.array(sequences), batches, constants)
-        return StepLaw(
+        return StepTimeModel(
             tokens=dense.counts,
             dense_seconds=dense.seconds,
             sequences=tuple(sequences),

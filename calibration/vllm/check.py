@@ -14,7 +14,7 @@ from calibration.serving.replay import replay
 from calibration.serving.score import end_to_end_seconds, first_token_seconds
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from calibration.vllm.engine import VllmEngine
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.requests import EngineLimits
 
 REQUESTS = 50
@@ -46,7 +46,7 @@ class EndToEnd:
             yield f"  {name:<16} measured {real:.3f} s, simulated {ours:.3f} s ({ours / real - 1:+.1%})"
 
 
-def run_requests(engine: VllmEngine, law: StepLaw, seed: int = 0) -> RecordedRun:
+def run_requests(engine: VllmEngine, law: StepTimeModel, seed: int = 0) -> RecordedRun:
     """Random prompts and long-tailed responses that arrive while others run; times on :func:`clock_of` the engine."""
     generator = random.Random(seed)
     gap = ARRIVAL_STEPS * law.decode_seconds(1, MEAN_PROMPT_TOKENS)
@@ -64,7 +64,7 @@ def clock_of(engine: VllmEngine) -> tuple[Callable[[], float], str]:
     return time.perf_counter, "the wall clock"
 
 
-def check(engine_facts: dict[str, Any], run: RecordedRun, law: StepLaw, clock: str) -> EndToEnd:
+def check(engine_facts: dict[str, Any], run: RecordedRun, law: StepTimeModel, clock: str) -> EndToEnd:
     """Simulate the requests of ``run`` at their arrival times on one replica."""
     limits = EngineLimits(
         max_num_seqs=engine_facts["max_num_seqs"],

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.schema import Scenario
 
 MODEL, DEVICE, PROFILE = "Qwen3-8B", "H100-SXM", "qwen3-8b_h100-sxm_tp1"
@@ -55,7 +55,7 @@ class Once:
 
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Once:
+    def start(self, shape: RunSizes) -> Once:
         """Nothing to check."""
         return self
 
@@ -64,7 +64,7 @@ class Once:
         return view.shape.prompts_per_step - view.started_groups, "once"
 
 
-def scenario(case: Case) -> Plan:
+def scenario(case: Case) -> ResolvedScenario:
     """The case as a synchronous step on GPUs of its own, its step times from the shipped profile."""
     tree: dict[str, Any] = {
         "name": case.title,
@@ -108,7 +108,7 @@ class Asked:
     output_tokens: int
 
 
-def requests(made: Plan) -> Iterator[Asked]:
+def requests(made: ResolvedScenario) -> Iterator[Asked]:
     """What rlsim will ask for in the first step, in the order in which it is submitted."""
     workload = made.workload_of(0)
     for draw in range(made.scenario.workload.prompts_per_step):

@@ -19,7 +19,7 @@ from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.executor.run import make_controller, make_world
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation, simulate
 
@@ -82,7 +82,7 @@ def _alone(case: Case) -> dict[str, float]:
     }
 
 
-def _drawing_seconds(made: Plan) -> float:
+def _drawing_seconds(made: ResolvedScenario) -> float:
     gc.collect()
     start = time.process_time()
     with collector_paused():
@@ -94,7 +94,7 @@ def _median(measure: Callable[[], float]) -> float:
     return statistics.median(measure() for _ in range(5))
 
 
-def _controller_seconds(made: Plan, log: RunLog) -> float:
+def _controller_seconds(made: ResolvedScenario, log: RunLog) -> float:
     controller = make_controller(made, made.workload_of(0))
     gc.collect()
     start = time.process_time()
@@ -104,7 +104,7 @@ def _controller_seconds(made: Plan, log: RunLog) -> float:
     return time.process_time() - start
 
 
-def _run(made: Plan) -> Callable[[], object]:
+def _run(made: ResolvedScenario) -> Callable[[], object]:
     workload = made.workload_of(0)
     simulation = Simulation(make_controller(made, workload), make_world(made, workload))
     return lambda: simulation.run(made.scenario.run.steps)
@@ -133,7 +133,7 @@ def _run_alone(replica: Replica, asked: Sequence[Request]) -> Ticks:
     return now
 
 
-def _seconds(made: Plan) -> float:
+def _seconds(made: ResolvedScenario) -> float:
     run = _run(made)
     gc.collect()
     start = time.process_time()
@@ -142,7 +142,7 @@ def _seconds(made: Plan) -> float:
     return time.process_time() - start
 
 
-def _profiled(made: Plan) -> pstats.Stats:
+def _profiled(made: ResolvedScenario) -> pstats.Stats:
     run, profile = _run(made), cProfile.Profile()
     with collector_paused():
         profile.runcall(run)

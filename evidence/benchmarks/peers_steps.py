@@ -17,7 +17,7 @@ from evidence.benchmarks.peers_tools import HERE, ToolError
 from rlsim.core.log import WindowRow
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.profile import load_profile
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 State = tuple[int, int, int, int]
@@ -52,7 +52,7 @@ class Share:
     """Peer's price of its prefill alone and its decodes alone, added."""
 
 
-def law() -> StepLaw:
+def law() -> StepTimeModel:
     """rlsim's law of a step in all cases."""
     found = load_profile(PROFILE).law
     assert found is not None

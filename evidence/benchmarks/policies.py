@@ -20,7 +20,7 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
 from rlsim.presets import load_preset, preset_names
-from rlsim.resolve import Plan, PlanError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
@@ -53,7 +53,7 @@ def _give(tree: dict[str, Any], needs: dict[str, Any]) -> None:
         tree["cluster"]["gpus"] = 12  # Four of the eight replicas are on the trainer's GPUs.
 
 
-def scenario(preset: str) -> Plan:
+def scenario(preset: str) -> ResolvedScenario:
     """256 samples, in groups of 8 unless the preset says otherwise, on 8 + 8 GPUs or 16 shared ones."""
     tree: dict[str, Any] = {
         "name": preset,
@@ -86,14 +86,14 @@ def scenario(preset: str) -> Plan:
     tree["workload"]["prompts_per_step"] = PROMPTS.get(preset, SAMPLES // tree["workload"]["group_size"])
     try:
         return plan(Scenario.model_validate(tree))
-    except PlanError as error:
+    except ResolveError as error:
         if not any("shares the GPUs" in found.allowed for found in error.errors):
             raise
     tree["rollout"]["gpus"] = tree["trainer"]["gpus"] = 16
     return plan(Scenario.model_validate(tree))
 
 
-def once(made: Plan) -> tuple[float, float, int, int]:
+def once(made: ResolvedScenario) -> tuple[float, float, int, int]:
     """(CPU seconds, the controller's CPU seconds, events, samples ended)."""
     workload = made.workload_of(0)
     simulation = Simulation(make_controller(made, workload), make_world(made, workload))
@@ -129,7 +129,7 @@ def main() -> None:
             made = scenario(name)
             once(made)
             pairs = [(once(simplest), once(made)) for _ in range(options.repeats)]
-        except (PlanError, DeadlockError) as error:
+        except (ResolveError, DeadlockError) as error:
             print(f"{name:28s} not run: {str(error).splitlines()[0]}")
             continue
         per_event = statistics.median(_per_event(run) for _, run in pairs)

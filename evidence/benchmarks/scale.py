@@ -16,7 +16,7 @@ import time
 
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
@@ -30,7 +30,7 @@ def scenario(
     in_step: int,
     trainers: int,
     length_scale: float = 1,
-) -> Plan:
+) -> ResolvedScenario:
     """Groups of eight with a long tail: mean about 2,460 tokens, cap 16,384."""
     return plan(
         Scenario.model_validate(
@@ -85,7 +85,7 @@ CASES = {
 FIRST = "sync, 10,000 on 64 jumped"
 
 
-def once(made: Plan, jump: bool) -> tuple[float, RunLog]:
+def once(made: ResolvedScenario, jump: bool) -> tuple[float, RunLog]:
     """CPU seconds of one run, set-up left out."""
     workload = made.workload_of(0)
     world = make_world(made, workload)

@@ -22,7 +22,7 @@ from rlsim.cli.options import ArmName, AsJson, Out, Overlays, ScenarioFile, Sets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlsim.executor.run import Run
+    from rlsim.executor.run import FinishedRun
     from rlsim.live.run import Backend
     from rlsim.live.site import Site
     from rlsim.scenario.document import Document
@@ -177,7 +177,7 @@ def _fit(engine: Backend, wanted: bool | None) -> Calibrate | None:
     return _fitted if (not engine.emulated if wanted is None else wanted) else None
 
 
-def _fitted(runs: Sequence[Run]) -> Fitted:
+def _fitted(runs: Sequence[FinishedRun]) -> Fitted:
     from calibration.live_runs.fit import fit_live
     from rlsim.studies.parity.study import Fitted
 

@@ -41,8 +41,8 @@ from rlsim.core.events import (
 )
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
-from rlsim.core.view import Group, Sample, Shape, View
-from rlsim.policies.protocols import Batch, Lends, Policy, Tests
+from rlsim.core.view import Group, RunSizes, Sample, View
+from rlsim.policies.protocols import Batch, Elastic, Policy, Tests
 
 
 class Controller:
@@ -51,7 +51,7 @@ class Controller:
     def __init__(
         self,
         policy: Policy,
-        shape: Shape,
+        shape: RunSizes,
         prompt_tokens: Callable[[int], int],
         scores: bool = False,
         oracle_tokens: Callable[[Sample], int] | None = None,
@@ -76,7 +76,7 @@ class Controller:
         self._allotment = Allotment(allocation, self.view, self._rollouts, self._entrance, loader, self._branching)
         self._alarms = Alarms(policy, self.view, self._out)
         placement = policy.placement
-        self._loan = Loan(placement, self.view, self._rollouts, self._out) if isinstance(placement, Lends) else None
+        self._loan = Loan(placement, self.view, self._rollouts, self._out) if isinstance(placement, Elastic) else None
         self.iterations = 0
         """Training steps ended, publication included."""
         self._batch = Batch(())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape
+from rlsim.core.view import RunSizes
 
 LARGEST_CAP_TOKENS = 2**22
 """A cap beyond this is a typing error; means are sums over every length up to the cap."""
@@ -70,7 +70,7 @@ def fraction(field: str, found: float) -> None:
         raise ParameterError(field, found, "between 0 and 1")
 
 
-def several(use: str, shape: Shape) -> None:
+def several(use: str, shape: RunSizes) -> None:
     """Refuse groups of one, whose rewards are always the same."""
     if shape.group_size < 2:
         raise ParameterError("use", use, f"workload.group_size: at least 2 with it, not {shape.group_size}")

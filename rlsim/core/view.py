@@ -69,7 +69,7 @@ ONE_CLASS = (RequestClass("all"),)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RunSizes:
     """The sizes that a policy is checked against before anything runs."""
 
     prompts_per_step: int
@@ -236,7 +236,7 @@ TrainerState = Literal[
 class View:
     """The state of the run as the controller knows it."""
 
-    shape: Shape
+    shape: RunSizes
     loads: Loads
     now: Ticks = 0
     version: int = 0

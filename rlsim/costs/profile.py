@@ -20,7 +20,7 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
 from rlsim.costs.fields import Fields, non_negative, positive, read_json_object
 from rlsim.costs.sections import StepFit, TrainingFit, TransportPath, read_engine_times
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 SCHEMA_VERSION = 2
 LIMIT_BYTES = 5_000_000
@@ -46,8 +46,8 @@ class Profile:
     scale: float = 1.0
     offset_seconds: float = 0.0
     """What a framework adds to every engine step: ``scale * fitted step + offset_seconds``. A scenario's
-    ``rollout.step_time`` is applied after it (:meth:`StepLaw.calibrated`): scales multiply, and the scenario's scale
-    also stretches this offset."""
+    ``rollout.step_time`` is applied after it (:meth:`StepTimeModel.calibrated`): scales multiply, and the scenario's
+    scale also stretches this offset."""
     kv_capacity_tokens: int | None = None
     """Of one replica at 0.9 of the GPU memory, where it is known."""
     weight_bytes: float | None = None
@@ -58,7 +58,7 @@ class Profile:
         non_negative("offset_seconds", self.offset_seconds)
 
     @property
-    def law(self) -> StepLaw:
+    def law(self) -> StepTimeModel:
         """The law of an engine step with the profile's own overheads. Raises ``ParameterError`` without one."""
         return self._step.law.calibrated(self.scale, self.offset_seconds)
 

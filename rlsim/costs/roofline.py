@@ -23,7 +23,7 @@ from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.fields import count, fraction, non_negative
-from rlsim.costs.steplaw import StepLaw, interpolate
+from rlsim.costs.steplaw import StepTimeModel, interpolate
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def roofline(
     bytes_per_parameter: float = 2.0,
     kv_bytes_per_element: float = 2.0,
     gpus_per_node: int = 8,
-) -> StepLaw:
+) -> StepTimeModel:
     """An estimated law. A step of one micro-batch passes every pipeline stage.
 
     Tensor-parallel ranks on several nodes reduce over the network.
@@ -177,7 +177,7 @@ def roofline(
     )
     one = replica.sequence_seconds()
     kv_bytes = architecture.kv_bytes_per_token_per_gpu(tensor_parallel, kv_bytes_per_element)
-    return StepLaw(
+    return StepTimeModel(
         tokens=TOKEN_KNOTS,
         dense_seconds=tuple(replica.dense_seconds(tokens) for tokens in TOKEN_KNOTS),
         sequences=(1, 2),
@@ -213,7 +213,7 @@ class Partition:
             memory_bytes_per_second=whole.memory_bytes_per_second * self.memory_share,
         )
 
-    def measured(self, law: StepLaw, whole: StepLaw, part: StepLaw) -> StepLaw:
+    def measured(self, law: StepTimeModel, whole: StepTimeModel, part: StepTimeModel) -> StepTimeModel:
         """A measured law on the share: it cannot tell compute from reading, so rooflines of both say how much slower.
 
         Dense work is scaled by the ratio of the two rooflines at each of its knots, KV reads by the memory rate, pairs
@@ -230,17 +230,17 @@ class Partition:
             provenance=self.provenance(law),
         )
 
-    def given(self, base: float, sequence: float, kv: float, token: float, pair: float) -> StepLaw:
+    def given(self, base: float, sequence: float, kv: float, token: float, pair: float) -> StepTimeModel:
         """The user's coefficients in seconds on the share: an empty step and a KV token read, the others compute."""
         memory, share = self.memory_share, self.sm_share
-        law = StepLaw.affine(base / memory, sequence / share, kv / memory, token / share, pair / share)
+        law = StepTimeModel.affine(base / memory, sequence / share, kv / memory, token / share, pair / share)
         return replace(law, provenance=self.provenance(law))
 
-    def provenance(self, law: StepLaw) -> Provenance:
+    def provenance(self, law: StepTimeModel) -> Provenance:
         """Whatever the whole GPU's law is, on a share it is an estimate."""
         rates = f"on {self.sm_share:.0%} of the SMs, with {self.memory_share:.0%} of the memory rate (assumed)"
         return Provenance("estimate", f"{law.provenance.source}, {rates}")
 
 
-def _dense(law: StepLaw, tokens: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _dense(law: StepTimeModel, tokens: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return interpolate(np.array(tokens), law.tokens, law.dense_seconds)

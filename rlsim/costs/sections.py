@@ -9,10 +9,10 @@ from typing import Any
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Coefficient, Evidence
 from rlsim.costs.fields import Fields
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 POINT_COLUMNS = ("decodes", "kv_tokens", "chunks", "prefill_tokens", "pairs", "seconds")
-"""Columns of held-out points: the arguments of :meth:`StepLaw.mixed_seconds`, then the measured seconds."""
+"""Columns of held-out points: the arguments of :meth:`StepTimeModel.mixed_seconds`, then the measured seconds."""
 
 COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "prefill_seconds", "pair_seconds")
 """The fitted numbers of a law; each but the last has one value a knot."""
@@ -40,7 +40,7 @@ class LawIntervals:
             high={name: high.numbers(name) for name in high.tree},
         )
 
-    def check(self, law: StepLaw) -> None:
+    def check(self, law: StepTimeModel) -> None:
         """Raise ``ParameterError`` unless every interval has one low and one high a knot of ``law``."""
         for name in sorted({*self.low, *self.high}):
             values = getattr(law, name, None) if name in COEFFICIENTS else None
@@ -56,7 +56,7 @@ class LawIntervals:
 class StepFit:
     """A law of the engine step as it was fitted, without any framework overhead added afterwards."""
 
-    law: StepLaw
+    law: StepTimeModel
     evidence: Evidence
     intervals: LawIntervals | None = None
     """``None`` where there is no noise to infer them from (tables)."""
@@ -93,7 +93,7 @@ class StepFit:
                 raise law.fault(knob, "no such key here: it is one of the whole profile")
         points = given.child("held_out_points") if given.tree.get("held_out_points") else None
         return cls(
-            law=StepLaw.from_fields(law, evidence.provenance),
+            law=StepTimeModel.from_fields(law, evidence.provenance),
             evidence=evidence,
             intervals=LawIntervals.from_fields(given.child("intervals")) if given.tree.get("intervals") else None,
             held_out_points={name: points.numbers(name) for name in points.tree} if points else {},

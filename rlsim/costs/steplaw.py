@@ -33,7 +33,7 @@ GIVEN = Provenance("given", "the user's own coefficients")
 
 
 @dataclass(frozen=True, slots=True)
-class StepLaw:
+class StepTimeModel:
     """Knots of the law, in seconds. Raises ``ParameterError`` for knots that are not a law."""
 
     tokens: tuple[int, ...]
@@ -85,7 +85,7 @@ class StepLaw:
         per_kv_token_seconds: float = 0.0,
         per_prefill_token_seconds: float = 0.0,
         per_pair_seconds: float = 0.0,
-    ) -> StepLaw:
+    ) -> StepTimeModel:
         """A law with constant coefficients.
 
         Every sequence in a step costs ``per_sequence_seconds``, which covers one token of it (all of a
@@ -104,7 +104,7 @@ class StepLaw:
             pair_seconds=per_pair_seconds,
         )
 
-    def calibrated(self, scale: float = 1.0, offset_seconds: float = 0.0) -> StepLaw:
+    def calibrated(self, scale: float = 1.0, offset_seconds: float = 0.0) -> StepTimeModel:
         """The same law with a further scale on all its terms and a further offset on every step."""
         positive("scale", scale)
         offset = self.offset_seconds * scale + non_negative("offset_seconds", offset_seconds)
@@ -148,7 +148,7 @@ class StepLaw:
         return {**lists, **{name: getattr(self, name) for name in SCALARS}}
 
     @classmethod
-    def from_fields(cls, fields: Fields, provenance: Provenance) -> StepLaw:
+    def from_fields(cls, fields: Fields, provenance: Provenance) -> StepTimeModel:
         """Read what :meth:`as_dict` wrote; faults name the key."""
         return cls(
             tokens=fields.integers("tokens"),

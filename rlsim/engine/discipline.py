@@ -55,7 +55,7 @@ class StepTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Ageing:
+class AgeingQueue:
     """The waiting queue by time waited and prefill left (the ageing of arXiv 2606.09061).
 
     First is the call with the lowest ``prefill_weight * prefill left - waiting_weight * time waited``. The second
@@ -82,7 +82,7 @@ class Discipline:
     step_target: StepTarget | None = None
     max_concurrent_prefills: int | None = None
     """Prefill chunks in a step (APC of arXiv 2606.09061)."""
-    ageing: Ageing | None = None
+    ageing: AgeingQueue | None = None
 
 
 VLLM = Discipline()

@@ -20,7 +20,7 @@ Content = tuple[object, ...]
 """Whose tokens a block holds: ``("prompt", prompt)`` or the content of the request."""
 
 
-class Run:
+class BlockRun:
     """Consecutive full blocks ``[first, last)`` of one content, held by the same requests."""
 
     __slots__ = ("content", "entry", "first", "holders", "last")
@@ -28,19 +28,19 @@ class Run:
     def __init__(self, content: Content, first: int, last: int) -> None:
         self.content, self.first, self.last = content, first, last
         self.holders: list[Request] = []
-        self.entry: Entry | None = None
+        self.entry: CacheEntry | None = None
 
     def __len__(self) -> int:
         return self.last - self.first
 
 
-class Entry:
+class CacheEntry:
     """What one release put into the queue of free blocks: handed out from its end."""
 
     __slots__ = ("runs",)
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[BlockRun] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Hit:
 
     blocks: int = 0
     evictable: int = 0
-    pieces: list[tuple[Run, int, int]] = field(default_factory=list)
+    pieces: list[tuple[BlockRun, int, int]] = field(default_factory=list)
 
 
 NO_HIT = Hit()
@@ -96,13 +96,13 @@ class PrefixCache:
     def __init__(self, blocks: int, block_size: int) -> None:
         self.free = self._blank = blocks
         self._block_size = block_size
-        self._contents: dict[Content, list[Run]] = {}
+        self._contents: dict[Content, list[BlockRun]] = {}
         """Copies of each content, oldest first: vLLM hits the oldest."""
-        self._queue: OrderedDict[Entry, None] = OrderedDict()
+        self._queue: OrderedDict[CacheEntry, None] = OrderedDict()
 
     def lookup(self, request: Request, limit: int) -> Hit:
         """The longest cached prefix of at most ``limit`` blocks."""
-        pieces: list[tuple[Run, int, int]] = []
+        pieces: list[tuple[BlockRun, int, int]] = []
         at = evictable = 0
         for content, end in self._spans(request, limit):
             while at < end:
@@ -143,7 +143,7 @@ class PrefixCache:
             return
         for content, end in self._spans(request, full_blocks):
             if at < end:
-                run = Run(content, at, end)
+                run = BlockRun(content, at, end)
                 run.holders.append(request)
                 request.runs.append(run)
                 self._contents.setdefault(content, []).append(run)
@@ -161,9 +161,9 @@ class PrefixCache:
     def release(self, request: Request, blocks: int, full_blocks: int) -> None:
         """Take back all blocks; full ones stay findable until they are handed out again."""
         self.register(request, full_blocks)
-        entry = Entry()
+        entry = CacheEntry()
         for run in request.runs:
-            assert isinstance(run, Run)
+            assert isinstance(run, BlockRun)
             run.holders.remove(request)
             if not run.holders:
                 run.entry = entry
@@ -189,15 +189,15 @@ class PrefixCache:
             return prompt, own
         return prompt, *((of, min(tokens // self._block_size, limit)) for of, tokens in request.lineage), own
 
-    def _oldest(self, content: Content, block: int) -> Run | None:
+    def _oldest(self, content: Content, block: int) -> BlockRun | None:
         for run in self._contents.get(content, ()):
             if run.first <= block < run.last:
                 return run
         return None
 
-    def _split(self, run: Run, at: int) -> Run:
+    def _split(self, run: BlockRun, at: int) -> BlockRun:
         """Cut ``run`` at ``at``; the new run is its right part."""
-        right = Run(run.content, at, run.last)
+        right = BlockRun(run.content, at, run.last)
         run.last = at
         copies = self._contents[run.content]
         copies.insert(copies.index(run) + 1, right)  # As old as what it was cut off.
@@ -209,7 +209,7 @@ class PrefixCache:
             run.entry.runs.insert(run.entry.runs.index(run) + 1, right)
         return right
 
-    def _unqueue(self, run: Run, entry: Entry) -> None:
+    def _unqueue(self, run: BlockRun, entry: CacheEntry) -> None:
         entry.runs.remove(run)
         run.entry = None
         if not entry.runs:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rlsim.engine.discipline import Ageing
+from rlsim.engine.discipline import AgeingQueue
 from rlsim.engine.requests import EngineLimits, Request
 
 Rank = tuple[int, int, int]
@@ -125,7 +125,7 @@ class RankedQueue:
         return iter(sorted(self._live.values(), key=self._rank))
 
 
-def by_age(ageing: Ageing) -> Callable[[Request], Rank]:
+def by_age(ageing: AgeingQueue) -> Callable[[Request], Rank]:
     """The rank of a discipline; equal ones by arrival, then by sample."""
     return lambda request: (ageing.rank(request.tokens, request.arrival), request.arrival, request.sample)
 

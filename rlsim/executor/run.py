@@ -13,10 +13,10 @@ from rlsim.core.view import Sample
 from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.engine.replica import Replica
 from rlsim.engine.steptime import StepNoise, StepTime
-from rlsim.executor.system import Acceptance, Contention, Lesson, Links, World
+from rlsim.executor.system import Acceptance, Contention, LearningSetup, Links, System
 from rlsim.executor.termination import Budget
-from rlsim.learning.course import Course
-from rlsim.resolve import Plan, PoolPlan
+from rlsim.learning.course import LearningDynamics
+from rlsim.resolve import ResolvedPool, ResolvedScenario
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.workload import Workload
@@ -25,15 +25,15 @@ SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FinishedRun:
     """One finished run, simulated or live."""
 
-    plan: Plan
+    plan: ResolvedScenario
     replication: int
     log: RunLog
 
 
-def make_controller(plan: Plan, workload: Workload, oracle: bool = True) -> Controller:
+def make_controller(plan: ResolvedScenario, workload: Workload, oracle: bool = True) -> Controller:
     """A fresh controller of the plan's policy; without ``oracle`` nobody tells lengths still to come, as when live."""
     shape = plan.shape_of(workload)
     return Controller(
@@ -47,7 +47,7 @@ def make_controller(plan: Plan, workload: Workload, oracle: bool = True) -> Cont
     )
 
 
-def budget_of(plan: Plan) -> Budget | None:
+def budget_of(plan: ResolvedScenario) -> Budget | None:
     """What a run of the plan may use up; None for as much as its steps take."""
     given = plan.scenario.run.budget
     if given is None:
@@ -55,11 +55,11 @@ def budget_of(plan: Plan) -> Budget | None:
     return Budget(given.model_dump(exclude_none=True), gpus_used(plan), price(plan)[0] / SECONDS_PER_HOUR)
 
 
-def make_world(plan: Plan, workload: Workload) -> World:
+def make_world(plan: ResolvedScenario, workload: Workload) -> System:
     """Fresh machines and the workload."""
     scenario, first = plan.scenario, plan.pools[0]
     given = scenario.workload
-    return World(
+    return System(
         [replica for pool in plan.pools for replica in _replicas(pool, workload)],
         plan.training,
         workload,
@@ -82,17 +82,17 @@ def make_world(plan: Plan, workload: Workload) -> World:
     )
 
 
-def _lesson(plan: Plan, workload: Workload) -> Lesson | None:
+def _lesson(plan: ResolvedScenario, workload: Workload) -> LearningSetup | None:
     if plan.learning is None:
         return None
     trainer = plan.scenario.trainer
-    course = Course(plan.learning, workload.seed, workload.dataset_prompts)
+    course = LearningDynamics(plan.learning, workload.seed, workload.dataset_prompts)
     if course.distils:
         course.measure(lambda prompt, member, factor: workload.response_tokens(prompt, 0, member, factor=factor))
-    return Lesson(course, trainer.updates_per_step, trainer.epochs)
+    return LearningSetup(course, trainer.updates_per_step, trainer.epochs)
 
 
-def _contention(plan: Plan) -> Contention | None:
+def _contention(plan: ResolvedScenario) -> Contention | None:
     given = plan.scenario.contention
     if given.step_factor_while_training == given.training_factor_while_generating == 1:
         return None
@@ -101,7 +101,7 @@ def _contention(plan: Plan) -> Contention | None:
     return Contention(laws, given.training_factor_while_generating)
 
 
-def _law(pool: PoolPlan) -> StepTime:
+def _law(pool: ResolvedPool) -> StepTime:
     return pool.law.quantise(pool.limits.max_num_batched_tokens, pool.limits.max_num_seqs)
 
 
@@ -110,7 +110,7 @@ def _acceptance(scenario: Scenario, seed: int) -> Acceptance | None:
     return None if given is None else Acceptance(seed, given.probability, given.test_seconds)
 
 
-def _replicas(pool: PoolPlan, workload: Workload) -> Iterator[Replica]:
+def _replicas(pool: ResolvedPool, workload: Workload) -> Iterator[Replica]:
     """The engines of a pool, which share one table of step times."""
     limits, ranks = pool.limits, pool.rollout.data_parallel
     law = _law(pool)
@@ -118,7 +118,7 @@ def _replicas(pool: PoolPlan, workload: Workload) -> Iterator[Replica]:
         yield Replica(index, limits, law, ranks, noise=_noise(pool, index, law, workload))
 
 
-def _noise(pool: PoolPlan, index: int, law: StepTime, workload: Workload) -> StepNoise | None:
+def _noise(pool: ResolvedPool, index: int, law: StepTime, workload: Workload) -> StepNoise | None:
     cv = pool.rollout.step_time.noise_cv
     if not cv:
         return None
@@ -127,7 +127,7 @@ def _noise(pool: PoolPlan, index: int, law: StepTime, workload: Workload) -> Ste
     return StepNoise(rng, round(min(cv, 1) * shortest), min(1.0, cv**-2))
 
 
-def _links(plan: Plan) -> Links:
+def _links(plan: ResolvedScenario) -> Links:
     pools = plan.pools
     first_of = {pool.place.name: pool.place.first for pool in pools}
     gpus_of = (
@@ -144,7 +144,7 @@ def _links(plan: Plan) -> Links:
     )
 
 
-def _pull_ticks(plan: Plan, pool: PoolPlan) -> int:
+def _pull_ticks(plan: ResolvedScenario, pool: ResolvedPool) -> int:
     """Loading a GPU's share of the weights from host memory."""
     rollout = pool.rollout
     weights = weight_bytes_per_gpu(
@@ -153,18 +153,18 @@ def _pull_ticks(plan: Plan, pool: PoolPlan) -> int:
     return to_ticks(weights / pool.device.host_link_bytes_per_second)
 
 
-def _restore_ticks(plan: Plan, pool: PoolPlan) -> int:
+def _restore_ticks(plan: ResolvedScenario, pool: ResolvedPool) -> int:
     """Bringing one token's KV back over the host link of every GPU."""
     return to_ticks(_kv_bytes_per_gpu(plan, pool) / pool.device.host_link_bytes_per_second)
 
 
-def _fetch_ticks(plan: Plan, pool: PoolPlan) -> int:
+def _fetch_ticks(plan: ResolvedScenario, pool: ResolvedPool) -> int:
     """Moving one token's KV over the network link of every GPU."""
     link = pool.rollout.kv_link_bytes_per_second or pool.device.inter_node_bytes_per_second
     return to_ticks(_kv_bytes_per_gpu(plan, pool) / link)
 
 
-def _kv_bytes_per_gpu(plan: Plan, pool: PoolPlan) -> float:
+def _kv_bytes_per_gpu(plan: ResolvedScenario, pool: ResolvedPool) -> float:
     """One token's KV on one GPU of a replica."""
     rollout = pool.rollout
     return plan.architecture.kv_bytes_per_token_per_gpu(rollout.tensor_parallel) / rollout.pipeline_parallel

@@ -14,11 +14,11 @@ from rlsim.core.streams import generator
 from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.steptime import StepTime
-from rlsim.learning.course import Course
+from rlsim.learning.course import LearningDynamics
 from rlsim.workload.workload import Workload
 
 
-class Training(Protocol):
+class TrainingSystem(Protocol):
     """The trainer's cost model."""
 
     def phases(
@@ -79,20 +79,20 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class LearningSetup:
     """What trained samples teach, and how often a step goes over them."""
 
-    course: Course
+    course: LearningDynamics
     updates_per_step: int
     epochs: int
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class System:
     """The machines and the workload of one run."""
 
     replicas: Sequence[Replica]
-    training: Training
+    training: TrainingSystem
     workload: Workload
     sync_ticks: Ticks
     sync_scope: Literal["global", "per_replica"]
@@ -117,7 +117,7 @@ class World:
     """None: they do not slow each other down."""
     acceptance: Acceptance | None = None
     """How replicas judge new weights, for policies that ask for it."""
-    lesson: Lesson | None = None
+    lesson: LearningSetup | None = None
     """The hidden model of success and progress; None: samples earn nothing and teach nothing."""
 
     def restore_ticks(self, replica: int) -> int:
@@ -154,7 +154,7 @@ Timed = list[tuple[str, float]]
 class Phases:
     """What each training command takes, step after step, by the cost model."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingSystem) -> None:
         self._cost = training
         self._streaming = False
 

@@ -14,7 +14,7 @@ from rlsim.core.events import Cut, Finished, Noticed, Segments
 from rlsim.core.log import OddsRow, ProgressRow
 from rlsim.core.ticks import Ticks
 from rlsim.engine.requests import Request
-from rlsim.executor.system import Lesson, World
+from rlsim.executor.system import LearningSetup, System
 from rlsim.executor.trajectory import Draft, Trajectory, forked, shared_context
 from rlsim.learning.course import TrainedSample
 
@@ -45,7 +45,7 @@ class Updates:
 class Calls:
     """Trajectories by sample, while they live."""
 
-    def __init__(self, world: World, version: Callable[[int], int]) -> None:
+    def __init__(self, world: System, version: Callable[[int], int]) -> None:
         """``version(replica)`` is the weights version a replica serves."""
         self._world, self._version = world, version
         self.lengths_drift = world.workload.drift is not None or world.lesson is not None
@@ -273,7 +273,7 @@ class Calls:
             del self.trajectories[sample]
         return gone
 
-    def _as_trained(self, found: Trajectory, lesson: Lesson) -> TrainedSample:
+    def _as_trained(self, found: Trajectory, lesson: LearningSetup) -> TrainedSample:
         group = self._groups.setdefault((found.prompt, found.attempt), len(self._groups))
         lag = self._lag_steps(found) * lesson.updates_per_step * lesson.epochs
         trained = TrainedSample(found.prompt, group, found.reward, lag, found.trained_tokens)

@@ -160,7 +160,7 @@ def _refusals(tree: dict[str, Any]) -> list[str]:
     """What the schema or the builder have against the scenario."""
     from pydantic import ValidationError
 
-    from rlsim.resolve import PlanError, plan
+    from rlsim.resolve import ResolveError, plan
     from rlsim.scenario.schema import Scenario
 
     try:
@@ -168,7 +168,7 @@ def _refusals(tree: dict[str, Any]) -> list[str]:
         plan(scenario)
     except ValidationError as error:
         return [_told(dict(detail)) for detail in error.errors(include_url=False)]
-    except PlanError as error:
+    except ResolveError as error:
         return [str(fault) for fault in error.errors]
     except (ParameterError, ScenarioError) as error:
         return [str(error)]

@@ -29,7 +29,7 @@ from rlsim.learning.prompts import Prompts
 from rlsim.learning.signals import Readings
 from rlsim.workload.draws import GroupDraws, Independent, IndependentNormals
 
-__all__ = ["Course", "Progress", "TrainedSample"]
+__all__ = ["LearningDynamics", "Progress", "TrainedSample"]
 
 PROMPTS_KEPT = 1 << 16
 RESPONSES_MEASURED = 2048
@@ -69,7 +69,7 @@ class _Place:
     length_of_failure: float
 
 
-class Course:
+class LearningDynamics:
     """Hidden state of one run. Luck depends on the seed and the sample alone, never on the order of questions."""
 
     def __init__(self, model: LearningModel, seed: int, dataset_prompts: int) -> None:

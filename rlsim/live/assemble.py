@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import hashed
-from rlsim.executor.system import World
+from rlsim.executor.system import System
 from rlsim.executor.trajectories import Calls
-from rlsim.live.clock import Clock
-from rlsim.live.components import Crew, Limits, Pace
+from rlsim.live.clock import LiveClock
+from rlsim.live.components import Limits, LiveComponents, Pace
 from rlsim.live.fake import pace_of, paced_rewards, paced_tools
 from rlsim.live.paced import PacedTrainer, SpokenTools
 from rlsim.live.protocols import Engine, Judge, LiveTrainer
@@ -22,7 +22,7 @@ from rlsim.live.torch.checkpoints import Model, device_of
 from rlsim.live.torch.grpo import Objective
 from rlsim.live.torch.recipe import Recipe
 from rlsim.live.torch.trainer import TorchTrainer
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.scenario.live import Live
 from rlsim.workload.lengths import Constant
 from rlsim.workload.workload import Workload
@@ -31,7 +31,9 @@ MICRO_BATCH_TOKENS = 16384
 """Where the scenario sets no bound."""
 
 
-def crew_of(plan: Plan, world: World, clock: Clock, engines: Sequence[Engine], vocabulary: int) -> Crew:
+def crew_of(
+    plan: ResolvedScenario, world: System, clock: LiveClock, engines: Sequence[Engine], vocabulary: int
+) -> LiveComponents:
     """Engines that know ``vocabulary`` token ids, and everything else paced but a calculator."""
     books: list[Calls] = []
 
@@ -41,7 +43,7 @@ def crew_of(plan: Plan, world: World, clock: Clock, engines: Sequence[Engine], v
 
     live, seed, spelling = plan.scenario.live, world.workload.seed, Spelling(vocabulary)
     spoken = SpokenTools(paced_tools(world, clock, lambda sample: books[0]), seed, vocabulary)
-    return Crew(
+    return LiveComponents(
         engines,
         PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
         calls,
@@ -62,7 +64,9 @@ def judge_of(recipe: Recipe) -> TorchTrainer | None:
     return TorchTrainer(replace(recipe, model=recipe.teacher, teacher=None, processes=1, cores=()))
 
 
-def taught(crew: Crew, trainer: LiveTrainer | None, task: Verifiable | None, judge: Judge | None = None) -> Crew:
+def taught(
+    crew: LiveComponents, trainer: LiveTrainer | None, task: Verifiable | None, judge: Judge | None = None
+) -> LiveComponents:
     """The same crew with a real trainer, its teacher, and the prompts and rewards of a task; or as it is."""
     if trainer is not None:
         crew = replace(crew, trainer=trainer, pace=Pace(), score_now=_coin)
@@ -76,7 +80,7 @@ def _coin(number: int, response: Sequence[int]) -> float:
     return float(hashed("coin", number, *response[:8]) & 1)
 
 
-def paced_parts(plan: Plan) -> str:
+def paced_parts(plan: ResolvedScenario) -> str:
     """What of a run on real engines only takes its modelled time, for its label; empty where all is real."""
     live, workload = plan.scenario.live, plan.scenario.workload
     parts = [
@@ -87,7 +91,7 @@ def paced_parts(plan: Plan) -> str:
     return f"; EMULATED, taking the time that the costs give them: {', '.join(parts)}" if parts else ""
 
 
-def recipe_of(plan: Plan, model: Model, work: Path, teacher: Path | None = None) -> Recipe:
+def recipe_of(plan: ResolvedScenario, model: Model, work: Path, teacher: Path | None = None) -> Recipe:
     """A trainer of the scenario's batches and losses on a model; the last of the named cores are its ranks'."""
     live, trainer = plan.scenario.live, plan.scenario.trainer
     loss = live.loss
@@ -119,7 +123,7 @@ def task_of(live: Live, seed: int) -> Verifiable | None:
         raise ParameterError(f"live.{error.path}", error.found, error.allowed) from error
 
 
-def workload_of(plan: Plan, replication: int) -> Workload:
+def workload_of(plan: ResolvedScenario, replication: int) -> Workload:
     """The scenario's; with a task, its prompts, and lengths that the model decides up to the scenario's cap."""
     workload, task = plan.workload_of(replication), task_of(plan.scenario.live, plan.scenario.seed)
     if task is None:
@@ -128,7 +132,7 @@ def workload_of(plan: Plan, replication: int) -> Workload:
     return replace(workload, prompt_length=prompt, response_length=cap)
 
 
-def trainer_refusals(plan: Plan) -> list[ParameterError]:
+def trainer_refusals(plan: ResolvedScenario) -> list[ParameterError]:
     """What the real trainer does not do, and what a task does not go with."""
     live, trainer = plan.scenario.live, plan.scenario.trainer
     found = []

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.executor.system import World
-from rlsim.live.clock import Clock
-from rlsim.live.components import Crew
+from rlsim.executor.system import System
+from rlsim.live.clock import LiveClock
+from rlsim.live.components import LiveComponents
 from rlsim.live.fake import fake_crew
 from rlsim.live.run import Backend
 from rlsim.live.site import Here, Site
 from rlsim.live.vllm.refusals import contention_faults
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
 
 NAMES = {
@@ -54,17 +54,17 @@ class Fake:
     virtual = emulated = True
     label = "EMULATED, fake engines in virtual time; nothing is real but the executor"
 
-    def refusals(self, plan: Plan) -> list[ParameterError]:
+    def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         """Tools that read: the simulated engine can do all that is modelled, but it makes no tokens."""
         tool = plan.scenario.live.tool
         found = [] if tool == "paced" else [ParameterError("live.tool", tool, "paced: fake engines make no tokens")]
         return [*found, *contention_faults(plan)]
 
-    def workload(self, plan: Plan, replication: int) -> Workload:
+    def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's."""
         return plan.workload_of(replication)
 
-    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+    def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """Fake engines, and all else paced."""
         return fake_crew(world, clock)
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 Due = Callable[[], None]
 
 
-class Timer(Protocol):
+class LiveTimer(Protocol):
     """Something due that can be called off."""
 
     def cancel(self) -> None:
@@ -31,7 +31,7 @@ class Timer(Protocol):
         ...
 
 
-class Clock(Protocol):
+class LiveClock(Protocol):
     """Time, and what is due when."""
 
     zero_seconds: float
@@ -46,12 +46,12 @@ class Clock(Protocol):
         """Begin to count now: engines and trainer are ready."""
         ...
 
-    def at(self, time: Ticks, place: int, due: Due) -> Timer:
+    def at(self, time: Ticks, place: int, due: Due) -> LiveTimer:
         """Call ``due`` at ``time``, in the order of ``place`` among what is due then."""
         ...
 
 
-async def sleep_until(clock: Clock, time: Ticks) -> None:
+async def sleep_until(clock: LiveClock, time: Ticks) -> None:
     """Return at an instant, or at once when it has passed; what takes no time has its place among what is due now."""
     if time < clock.now:
         return
@@ -80,7 +80,7 @@ class RealClock:
         """Since the start."""
         return round((self._loop.time() - self.zero_seconds) * 1e12)
 
-    def at(self, time: Ticks, place: int, due: Due) -> Timer:
+    def at(self, time: Ticks, place: int, due: Due) -> LiveTimer:
         """Call ``due`` at ``time``; a busy event loop makes it late."""
         return self._loop.call_at(self.zero_seconds + to_seconds(time), due)
 
@@ -116,7 +116,7 @@ class VirtualClock(selectors.DefaultSelector):
     def restart(self) -> None:
         """Nothing has taken time yet."""
 
-    def at(self, time: Ticks, place: int, due: Due) -> Timer:
+    def at(self, time: Ticks, place: int, due: Due) -> LiveTimer:
         """Call ``due`` at ``time``, in the order of ``place`` among what is due then."""
         entry = _Entry(max(time, self.now), place, due)
         self._made += 1
@@ -140,14 +140,14 @@ class VirtualClock(selectors.DefaultSelector):
         return False
 
 
-def run_virtual(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
+def run_virtual(main: Callable[[LiveClock], Coroutine[Any, Any, T]]) -> T:
     """Run ``main(clock)`` in virtual time."""
     clock = VirtualClock()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
         return runner.run(main(clock))
 
 
-def run_real(main: Callable[[Clock], Coroutine[Any, Any, T]]) -> T:
+def run_real(main: Callable[[LiveClock], Coroutine[Any, Any, T]]) -> T:
     """Run ``main(clock)`` in real time."""
 
     async def begin() -> T:

@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class LiveComponents:
     """Everything that is real in a live run."""
 
     engines: Sequence[Engine]

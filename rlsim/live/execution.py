@@ -34,11 +34,11 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.engine.requests import Request
-from rlsim.executor.system import World
+from rlsim.executor.system import System
 from rlsim.executor.termination import SECONDS, Budget, Horizon, Timers, cut_of, deadlock_report, final_rows
-from rlsim.live.clock import CONTROLLER, SERVICES, Clock
-from rlsim.live.components import NO_REWARD, Crew
-from rlsim.live.fleet import Fleet, settled
+from rlsim.live.clock import CONTROLLER, SERVICES, LiveClock
+from rlsim.live.components import NO_REWARD, LiveComponents
+from rlsim.live.fleet import LiveFleet, settled
 from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Record, TellsMarks, TrainerLostError
 from rlsim.live.running import Running
@@ -74,10 +74,12 @@ class Ending:
 class Execution:
     """One live run of one controller."""
 
-    def __init__(self, controller: Controller, world: World, clock: Clock, crew: Crew, journal: Journal) -> None:
+    def __init__(
+        self, controller: Controller, world: System, clock: LiveClock, crew: LiveComponents, journal: Journal
+    ) -> None:
         self.log = RunLog()
         self._controller, self._world, self._clock, self._crew, self._journal = controller, world, clock, crew, journal
-        self._fleet = Fleet(clock, crew.engines, self.log, self)
+        self._fleet = LiveFleet(clock, crew.engines, self.log, self)
         self._calls = crew.calls(lambda replica: self._fleet.versions[replica])
         if self._calls.lengths_drift:
             for replica in world.replicas:

@@ -15,10 +15,10 @@ from typing import Any
 from rlsim.core.log import WindowRow
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
-from rlsim.executor.system import World
+from rlsim.executor.system import System
 from rlsim.executor.trajectories import Calls
-from rlsim.live.clock import WAKES, Clock, Timer
-from rlsim.live.components import Crew, Pace
+from rlsim.live.clock import WAKES, LiveClock, LiveTimer
+from rlsim.live.components import LiveComponents, Pace
 from rlsim.live.paced import PacedRewards, PacedTools, PacedTrainer
 from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Record, Weights
 
@@ -26,9 +26,9 @@ from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Record, We
 class FakeEngine:
     """One replica on the run's clock."""
 
-    def __init__(self, replica: Replica, clock: Clock) -> None:
+    def __init__(self, replica: Replica, clock: LiveClock) -> None:
         self._replica, self._clock = replica, clock
-        self._timer: Timer | None = None
+        self._timer: LiveTimer | None = None
         self._paused = self._waking = self._lost = False
         self._at_boundary: list[asyncio.Future[None]] = []
         self._ends: dict[int, asyncio.Future[str]] = {}
@@ -204,7 +204,7 @@ class FakeEngine:
         self._go_on()
 
 
-def fake_crew(world: World, clock: Clock) -> Crew:
+def fake_crew(world: System, clock: LiveClock) -> LiveComponents:
     """Fake engines, and all else paced by the world's costs."""
     books: list[Calls] = []
 
@@ -212,7 +212,7 @@ def fake_crew(world: World, clock: Clock) -> Crew:
         books.append(Calls(world, version))
         return books[0]
 
-    return Crew(
+    return LiveComponents(
         [FakeEngine(replica, clock) for replica in world.replicas],
         PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
         calls,
@@ -222,12 +222,12 @@ def fake_crew(world: World, clock: Clock) -> Crew:
     )
 
 
-def pace_of(world: World) -> Pace:
+def pace_of(world: System) -> Pace:
     """Publication and role switches by the world's costs."""
     return Pace(world.sync_ticks, world.to_training_ticks, world.to_rollout_ticks, world.pull_time)
 
 
-def paced_tools(world: World, clock: Clock, book: Callable[[int], Calls]) -> PacedTools:
+def paced_tools(world: System, clock: LiveClock, book: Callable[[int], Calls]) -> PacedTools:
     """Tools by the workload's laws."""
     workload = world.workload
 
@@ -242,7 +242,7 @@ def paced_tools(world: World, clock: Clock, book: Callable[[int], Calls]) -> Pac
     )
 
 
-def paced_rewards(world: World, clock: Clock, book: Callable[[int], Calls]) -> PacedRewards:
+def paced_rewards(world: System, clock: LiveClock, book: Callable[[int], Calls]) -> PacedRewards:
     """Rewards by the workload's laws."""
 
     def seconds(sample: int) -> float:

@@ -9,7 +9,7 @@ from typing import Protocol
 from rlsim.core.commands import UpdateMode
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks
-from rlsim.live.clock import Clock, sleep_until
+from rlsim.live.clock import LiveClock, sleep_until
 from rlsim.live.protocols import Call, Engine, EngineLostError, Record, TakesCallsPaused, TellsSteps, Weights
 from rlsim.live.running import Running
 
@@ -37,10 +37,10 @@ class Caller(Protocol):
         ...
 
 
-class Fleet:
+class LiveFleet:
     """Engines by replica."""
 
-    def __init__(self, clock: Clock, engines: Sequence[Engine], log: RunLog, caller: Caller) -> None:
+    def __init__(self, clock: LiveClock, engines: Sequence[Engine], log: RunLog, caller: Caller) -> None:
         self._clock, self.engines, self._log, self._caller = clock, engines, log, caller
         self.versions = [0] * len(engines)
         """What each replica serves, by its own answer."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from rlsim.core.commands import CallTool, Score, Train
 from rlsim.core.streams import stream_key
 from rlsim.core.ticks import to_ticks
-from rlsim.executor.system import Phases, World
-from rlsim.live.clock import Clock, sleep_until
+from rlsim.executor.system import Phases, System
+from rlsim.live.clock import LiveClock, sleep_until
 from rlsim.live.protocols import Experience, Learnt, Tools, Weights
 from rlsim.live.texts import random_ids
 
@@ -16,7 +16,7 @@ from rlsim.live.texts import random_ids
 class PacedTrainer:
     """Training steps as long as the cost model says; it publishes the same weights under new versions."""
 
-    def __init__(self, clock: Clock, world: World, lengths: Callable[[int], tuple[int, int]]) -> None:
+    def __init__(self, clock: LiveClock, world: System, lengths: Callable[[int], tuple[int, int]]) -> None:
         """``lengths(sample)`` gives (context tokens, response tokens)."""
         self._clock, self._phases, self._lengths = clock, Phases(world.training), lengths
 
@@ -41,7 +41,9 @@ class PacedTrainer:
 class PacedTools:
     """Tools of the workload's latency and output length."""
 
-    def __init__(self, clock: Clock, seconds: Callable[[CallTool], float], output: Callable[[CallTool], Sequence[int]]):
+    def __init__(
+        self, clock: LiveClock, seconds: Callable[[CallTool], float], output: Callable[[CallTool], Sequence[int]]
+    ):
         self._clock, self._seconds, self._output = clock, seconds, output
 
     async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
@@ -53,7 +55,7 @@ class PacedTools:
 class PacedRewards:
     """Scoring that takes the workload's latency; what samples earn is not its business."""
 
-    def __init__(self, clock: Clock, seconds: Callable[[Score], float]) -> None:
+    def __init__(self, clock: LiveClock, seconds: Callable[[Score], float]) -> None:
         self._clock, self._seconds = clock, seconds
 
     async def score(self, command: Score, response: Sequence[int]) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from rlsim.core.log import RunLog, ServiceRow
-from rlsim.live.clock import Clock
+from rlsim.live.clock import LiveClock
 
 T = TypeVar("T")
 Outcome = Literal["done", "timeout", "failed"]
@@ -29,7 +29,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: LiveClock,
         log: RunLog,
         what: str,
         workers: int | None,

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlsim.core.errors import ParameterError, RlsimError
-from rlsim.executor.run import Run, budget_of, make_controller, make_world
-from rlsim.executor.system import World
-from rlsim.live.clock import Clock, run_real, run_virtual
-from rlsim.live.components import Crew
+from rlsim.executor.run import FinishedRun, budget_of, make_controller, make_world
+from rlsim.executor.system import System
+from rlsim.live.clock import LiveClock, run_real, run_virtual
+from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Ending, Execution, Journal
 from rlsim.live.fleet import settled
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
 
-Watch = Callable[[Execution, Crew], None]
+Watch = Callable[[Execution, LiveComponents], None]
 CALLED_OFF_SECONDS = 5.0
 """Real time that starts under way have to end when one has failed."""
 STOPPED = "the run was stopped; everything up to here is in its log"
@@ -40,15 +40,15 @@ class Backend(Protocol):
     label: str
     """What it is, for every output: an emulated run says so."""
 
-    def refusals(self, plan: Plan) -> list[ParameterError]:
+    def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         """What the plan asks for that this backend cannot give, with key paths; nothing is started."""
         ...
 
-    def workload(self, plan: Plan, replication: int) -> Workload:
+    def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """Prompts and lengths of a run; those of a task are not the scenario's laws."""
         ...
 
-    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+    def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """Everything real, not yet started; files go to the folder ``work``."""
         ...
 
@@ -61,18 +61,18 @@ class Backend(Protocol):
 class LiveRun:
     """One live run and how it ended."""
 
-    run: Run
+    run: FinishedRun
     ending: Ending
-    crew: Crew
+    crew: LiveComponents
 
 
-def refuse(plan: Plan, backend: Backend) -> None:
+def refuse(plan: ResolvedScenario, backend: Backend) -> None:
     """Raise the first thing that the backend cannot give (``ParameterError``): nothing has been started."""
     for error in [*oracles(plan), *backend.refusals(plan)]:
         raise error
 
 
-def oracles(plan: Plan) -> Iterator[ParameterError]:
+def oracles(plan: ResolvedScenario) -> Iterator[ParameterError]:
     """Parts that know lengths still to come: no live run can tell them."""
     policy = plan.policy(plan.shape)
     for choice in fields(policy):
@@ -83,7 +83,7 @@ def oracles(plan: Plan) -> Iterator[ParameterError]:
 
 
 def run_live(
-    plan: Plan,
+    plan: ResolvedScenario,
     backend: Backend,
     journal: Journal,
     work: Path,
@@ -93,7 +93,7 @@ def run_live(
 ) -> LiveRun:
     """One run; ``watch`` sees it before it begins. What stopped it early is in the ending, its log is whole."""
 
-    async def main(clock: Clock) -> LiveRun:
+    async def main(clock: LiveClock) -> LiveRun:
         workload = backend.workload(plan, replication)
         world = make_world(_without_model_of_learning(plan, backend), workload)
         crew = backend.crew(plan, world, clock, work)
@@ -105,18 +105,18 @@ def run_live(
         with interruptible(lambda name: execution.stop(StoppedError(f"{name}: {STOPPED}"))):
             given = plan.scenario.run
             ending = await execution.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))
-        return LiveRun(Run(plan, replication, ending.log), ending, crew)
+        return LiveRun(FinishedRun(plan, replication, ending.log), ending, crew)
 
     return run_virtual(main) if backend.virtual else run_real(main)
 
 
-def _without_model_of_learning(plan: Plan, backend: Backend) -> Plan:
+def _without_model_of_learning(plan: ResolvedScenario, backend: Backend) -> ResolvedScenario:
     """Where a model learns a task, nothing stands in for what it earns and learns."""
     real = plan.scenario.live.task is not None and not backend.virtual
     return replace(plan, learning=None) if real else plan
 
 
-async def started(crew: Crew) -> None:
+async def started(crew: LiveComponents) -> None:
     """Start engines and trainer side by side; when one cannot, or somebody stops it, stop them all."""
     jobs = {asyncio.create_task(engine.start()) for engine in crew.engines}
     jobs |= {asyncio.create_task(one.start()) for one in crew.trainers}
@@ -132,7 +132,7 @@ async def started(crew: Crew) -> None:
         raise
 
 
-async def started_unless_stopped(crew: Crew) -> None:
+async def started_unless_stopped(crew: LiveComponents) -> None:
     """Start; ``StoppedError`` when somebody stops it meanwhile."""
     starting = asyncio.create_task(started(crew))
     with interruptible(lambda name: starting.cancel()):

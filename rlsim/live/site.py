@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlsim.live.clock import Clock
+from rlsim.live.clock import LiveClock
 from rlsim.live.protocols import Engine, LiveTrainer, Now
 
 
@@ -75,7 +75,7 @@ class Site(Protocol):
     label: str
     """What to say of it beside the backend's label; empty where there is nothing to say."""
 
-    def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: Clock, work: Path) -> Placed:
+    def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: LiveClock, work: Path) -> Placed:
         """Make them, not started; ``work`` is a folder of the run. ``RlsimError`` where there is no room for them."""
         ...
 
@@ -89,7 +89,7 @@ class Here:
 
     label = ""
 
-    def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: Clock, work: Path) -> Placed:
+    def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: LiveClock, work: Path) -> Placed:
         """Build the specs."""
         return Placed(
             [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rlsim.core.commands import SetRole, Sync, Train
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.executor.system import World
+from rlsim.executor.system import System
 from rlsim.executor.trajectories import Calls
-from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.components import Crew
-from rlsim.live.fleet import Fleet
+from rlsim.live.clock import LiveClock, sleep_until
+from rlsim.live.components import LiveComponents
+from rlsim.live.fleet import LiveFleet
 from rlsim.live.protocols import Learnt, Weights
 
 TRAINER = -1
@@ -18,7 +18,9 @@ TRAINER = -1
 class TrainerDriver:
     """One trainer; it does one thing at a time because its controller asks for one."""
 
-    def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog, crew: Crew, calls: Calls) -> None:
+    def __init__(
+        self, clock: LiveClock, world: System, fleet: LiveFleet, log: RunLog, crew: LiveComponents, calls: Calls
+    ) -> None:
         self._clock, self._world, self._fleet, self._log, self._crew = clock, world, fleet, log, crew
         self._calls = calls
         self._published = Weights(0, None)

@@ -18,7 +18,7 @@ from typing import Literal
 
 from rlsim.core.checks import at_least, divides
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Batch
 
 
@@ -32,7 +32,7 @@ class CompleteGroups:
     poll_seconds: float = 0.0
     """Interval at which the trainer looks for complete groups; 0: it is told."""
 
-    def start(self, shape: Shape) -> CompleteGroups:
+    def start(self, shape: RunSizes) -> CompleteGroups:
         """Refuse an unknown order."""
         if self.order not in ("first_finished", "oldest"):
             raise ParameterError("order", self.order, "first_finished, oldest")
@@ -56,7 +56,7 @@ class CompleteGroups:
 class ExactTarget:
     """Step t trains on the groups with target t and waits for the last of them (NeMo-RL)."""
 
-    def start(self, shape: Shape) -> ExactTarget:
+    def start(self, shape: RunSizes) -> ExactTarget:
         """Nothing to check."""
         return self
 
@@ -117,7 +117,7 @@ class LocalBatches:
     poll_seconds: float = 0.0
     """Interval at which the trainer looks for complete groups; 0: it is told."""
 
-    def start(self, shape: Shape) -> Local:
+    def start(self, shape: RunSizes) -> Local:
         """Refuse batches that do not add up to the step."""
         at_least("batches_per_step", self.batches_per_step, 1)
         at_least("mini_batches", 1 if self.mini_batches is None else self.mini_batches, 1)
@@ -164,7 +164,7 @@ class MicroBatchStream:
     takes_all: bool = False
     """Take everything that is complete, at least ``min_groups`` (StreamRL, arXiv 2504.15930)."""
 
-    def start(self, shape: Shape) -> Stream:
+    def start(self, shape: RunSizes) -> Stream:
         """Refuse more groups than a batch holds."""
         at_least("min_groups", self.min_groups, 1)
         if self.min_groups > shape.prompts_per_step:
@@ -218,7 +218,7 @@ class OldestStepFirst:
 
     async_generation_ratio: float = 0.0
 
-    def start(self, shape: Shape) -> Steps:
+    def start(self, shape: RunSizes) -> Steps:
         """Refuse a negative ratio."""
         ratio = self.async_generation_ratio
         at_least("async_generation_ratio", ratio, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape
+from rlsim.core.view import RunSizes
 from rlsim.policies import protocols
 from rlsim.policies.admission.bounded_staleness import (
     BatchesAhead,
@@ -37,7 +37,7 @@ from rlsim.policies.hooks import Branches, Extends, Regrows, Rejects, Replays, R
 from rlsim.policies.leftovers import DropOld, MaxOffPolicy, OffPolicySteps
 from rlsim.policies.migration import Stay
 from rlsim.policies.ordering.chunked import Legged
-from rlsim.policies.protocols import Lends, Policy, Tests
+from rlsim.policies.protocols import Elastic, Policy, Tests
 from rlsim.policies.registry import CHOICES
 from rlsim.policies.update import Deferral, Publish
 
@@ -51,13 +51,18 @@ _BATCH_AFTER_BATCH = Barrier | CumulativeCapacity | TargetReservation
 _PROTOCOLS: dict[str, type] = {choice: getattr(protocols, choice.capitalize()) for choice in CHOICES}
 
 
-def check(policy: Policy, shape: Shape) -> None:
+def check(policy: Policy, shape: RunSizes) -> None:
     """Refuse a policy that cannot work; ``ParameterError`` with ``choice.parameter`` as its path.
 
     Parts from outside the package are held to what their protocol and the flags of the other parts say.
     """
     _check_protocols(policy)
-    rules: list[Callable[[Policy, Shape], None]] = [_check_published_steps, _check_targets, _check_rounds, _check_pull]
+    rules: list[Callable[[Policy, RunSizes], None]] = [
+        _check_published_steps,
+        _check_targets,
+        _check_rounds,
+        _check_pull,
+    ]
     rules += [_check_tests, _check_spares, _check_old_steps, _check_waits, _check_legs, _check_refills]
     rules += [_check_arrivals, _check_rejects, _check_roundwise, _check_replays, _check_inherited]
     if policy.placement.shared:
@@ -75,7 +80,7 @@ def _check_protocols(policy: Policy) -> None:
             raise ParameterError(f"{choice}.use", type(part).__name__, allowed)
 
 
-def _check_sleep(policy: Policy, shape: Shape) -> None:
+def _check_sleep(policy: Policy, shape: RunSizes) -> None:
     """The engines on shared GPUs sleep while the trainer works."""
     if policy.update.mode != "drain":
         allowed = "drain: engines on shared GPUs sleep while the trainer works, so no call is under way at an update"
@@ -91,7 +96,7 @@ def _check_sleep(policy: Policy, shape: Shape) -> None:
         raise ParameterError("batching.batches_per_step", policy.batching.spec.batches_per_step, allowed)
 
 
-def _check_nothing_left(policy: Policy, shape: Shape) -> None:
+def _check_nothing_left(policy: Policy, shape: RunSizes) -> None:
     if not policy.leftovers.ends_round and _runs_ahead(policy, shape):
         allowed = "end-round: on shared GPUs this admission leaves calls under way when a batch is taken, and they "
         raise ParameterError("leftovers.use", _name("leftovers", policy.leftovers), allowed + "can never drain")
@@ -100,7 +105,7 @@ def _check_nothing_left(policy: Policy, shape: Shape) -> None:
         raise ParameterError("allocation.aborts_surplus", False, allowed)
 
 
-def _check_published_steps(policy: Policy, shape: Shape) -> None:
+def _check_published_steps(policy: Policy, shape: RunSizes) -> None:
     """Admission that counts versions starves a trainer that takes several batches a version."""
     every, per_version = _every_steps(policy), _batches_per_version(policy, shape)
     if isinstance(policy.leftovers, OffPolicySteps) and every > 1:
@@ -114,13 +119,13 @@ def _check_published_steps(policy: Policy, shape: Shape) -> None:
         raise ParameterError(*_step_setting(policy), f"at most {per_version}: {reason}")
 
 
-def _check_targets(policy: Policy, shape: Shape) -> None:
+def _check_targets(policy: Policy, shape: RunSizes) -> None:
     if isinstance(policy.batching, ExactTarget) and _may_drop(policy):
         allowed = "keep-all, or end-round that keeps unfinished and surplus groups: exact-target waits for ever "
         raise ParameterError("leftovers.use", _name("leftovers", policy.leftovers), allowed + "for a dropped group")
 
 
-def _check_rounds(policy: Policy, shape: Shape) -> None:
+def _check_rounds(policy: Policy, shape: RunSizes) -> None:
     leftovers, admission = policy.leftovers, policy.admission
     expires = isinstance(leftovers, MaxOffPolicy) and leftovers.max_off_policy_strategy == "drop"
     if isinstance(admission, OverSample | TailBatching) and (expires or not leftovers.ends_round):
@@ -136,7 +141,7 @@ def _check_rounds(policy: Policy, shape: Shape) -> None:
         raise ParameterError("leftovers.use", _name("leftovers", leftovers), allowed + "so it may never resume them")
 
 
-def _check_tests(policy: Policy, shape: Shape) -> None:
+def _check_tests(policy: Policy, shape: RunSizes) -> None:
     """A publication that is refused makes no version, and admission that counts versions lets nothing in for it."""
     tests = isinstance(policy.update, Tests) and policy.update.tests_candidates
     counted = not isinstance(policy.admission, Barrier) and _batches_per_version(policy, shape) is not None
@@ -145,7 +150,7 @@ def _check_tests(policy: Policy, shape: Shape) -> None:
         raise ParameterError("admission.use", name, allowed + "weights that are refused make none, then it starves")
 
 
-def _check_spares(policy: Policy, shape: Shape) -> None:
+def _check_spares(policy: Policy, shape: RunSizes) -> None:
     """A lag counted in samples that groups need would be used up by samples to spare."""
     if not isinstance(policy.admission, LaggedSeats):
         return
@@ -160,7 +165,7 @@ def _check_spares(policy: Policy, shape: Shape) -> None:
         raise ParameterError("allocation.use", name, allowed + "counts samples")
 
 
-def _check_rejects(policy: Policy, shape: Shape) -> None:
+def _check_rejects(policy: Policy, shape: RunSizes) -> None:
     """Groups of later steps fill the round, so that what was rejected of the one waited for is never replaced."""
     rejects = isinstance(policy.allocation, Rejects | Watches)
     if rejects and isinstance(policy.admission, OverSample | TailBatching) and _waits_for_some(policy):
@@ -168,7 +173,7 @@ def _check_rejects(policy: Policy, shape: Shape) -> None:
         raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
 
 
-def _check_roundwise(policy: Policy, shape: Shape) -> None:
+def _check_roundwise(policy: Policy, shape: RunSizes) -> None:
     """Where groups are judged once nothing is under way, work must not be replaced as it ends."""
     by_round = Barrier | Rounds
     if isinstance(policy.allocation, RoundwiseSampling) and not isinstance(policy.admission, by_round):
@@ -176,7 +181,7 @@ def _check_roundwise(policy: Policy, shape: Shape) -> None:
         raise ParameterError("admission.use", _name("admission", policy.admission), allowed)
 
 
-def _check_old_steps(policy: Policy, shape: Shape) -> None:
+def _check_old_steps(policy: Policy, shape: RunSizes) -> None:
     """A fraction of the batch from the oldest step needs the rest of it from the current one."""
     batching, admission = policy.batching, policy.admission
     if isinstance(batching, Steps) and batching.old_groups is not None and not isinstance(admission, Ratio):
@@ -184,7 +189,7 @@ def _check_old_steps(policy: Policy, shape: Shape) -> None:
         raise ParameterError("admission.use", _name("admission", admission), allowed)
 
 
-def _check_waits(policy: Policy, shape: Shape) -> None:
+def _check_waits(policy: Policy, shape: RunSizes) -> None:
     """Work that is replaced without end is never all complete."""
     batching, admission = policy.batching, policy.admission
     endless = isinstance(admission, _ALWAYS_FULL | EmptyReplicas | Arrivals) or _adds_prompts(policy)
@@ -201,7 +206,7 @@ def _adds_prompts(policy: Policy) -> bool:
     return isinstance(policy.admission, Ratio) and policy.admission.max_additional_running_prompts > 0
 
 
-def _check_pull(policy: Policy, shape: Shape) -> None:
+def _check_pull(policy: Policy, shape: RunSizes) -> None:
     """A replica that is never empty never takes new weights."""
     full = isinstance(policy.admission, _ALWAYS_FULL) and not policy.leftovers.ends_round
     if policy.update.mode == "pull" and full:
@@ -209,7 +214,7 @@ def _check_pull(policy: Policy, shape: Shape) -> None:
         raise ParameterError("update.mode", "pull", allowed + "with pull they take new weights only when empty")
 
 
-def _check_refills(policy: Policy, shape: Shape) -> None:
+def _check_refills(policy: Policy, shape: RunSizes) -> None:
     """Replicas that no new call goes to are never filled; and what a batch waits for may be behind a full buffer."""
     full = isinstance(policy.admission, EmptyReplicas) and policy.admission.buffer_groups is not None
     if full and policy.leftovers.ends_round and _waits_for_some(policy):
@@ -221,7 +226,7 @@ def _check_refills(policy: Policy, shape: Shape) -> None:
         raise ParameterError("admission.use", "refill-empty", allowed)
 
 
-def _check_legs(policy: Policy, shape: Shape) -> None:
+def _check_legs(policy: Policy, shape: RunSizes) -> None:
     """Prefill legs need both parts, calls that stay where they are, and KV that no update takes away."""
     dispatch, ordering = policy.dispatch, policy.ordering
     if not isinstance(dispatch, Legs):
@@ -240,7 +245,7 @@ def _check_legs(policy: Policy, shape: Shape) -> None:
     if policy.update.mode not in ("drain", "keep"):
         allowed = "drain or keep: the others drop the KV, and then decode replicas prefill what they run"
         raise ParameterError("update.mode", policy.update.mode, allowed)
-    if isinstance(policy.placement, Lends):
+    if isinstance(policy.placement, Elastic):
         _check_lent_legs(policy, dispatch, set(shape.lent_replicas))
 
 
@@ -255,7 +260,7 @@ def _check_lent_legs(policy: Policy, dispatch: Legs, lent: set[int]) -> None:
         raise ParameterError("placement.use", name, f"{allowed} trains, nothing that was prefilled could go on")
 
 
-def _check_arrivals(policy: Policy, shape: Shape) -> None:
+def _check_arrivals(policy: Policy, shape: RunSizes) -> None:
     """Requests that come when they come are submitted then: nothing holds them back, so latency is what they see."""
     if not isinstance(policy.admission, Arrivals):
         return
@@ -271,7 +276,7 @@ def _check_arrivals(policy: Policy, shape: Shape) -> None:
     _check_starving(policy, shape)
 
 
-def _check_replays(policy: Policy, shape: Shape) -> None:
+def _check_replays(policy: Policy, shape: RunSizes) -> None:
     """What is trained on again is older than what leftovers keep, or than the steps that a batch is made of."""
     if not isinstance(policy.allocation, Replays):
         return
@@ -286,7 +291,7 @@ def _check_replays(policy: Policy, shape: Shape) -> None:
         raise ParameterError("batching.use", _name("batching", policy.batching), allowed)
 
 
-def _check_inherited(policy: Policy, shape: Shape) -> None:
+def _check_inherited(policy: Policy, shape: RunSizes) -> None:
     """Samples that begin with tokens of others: calls go where these were made, and groups have no fixed size."""
     allocation = policy.allocation
     begins_with_tokens = isinstance(allocation, Branches | Regrows | Reuses)
@@ -298,7 +303,7 @@ def _check_inherited(policy: Policy, shape: Shape) -> None:
         raise ParameterError("admission.use", _name("admission", policy.admission), allowed)
 
 
-def _check_starving(policy: Policy, shape: Shape) -> None:
+def _check_starving(policy: Policy, shape: RunSizes) -> None:
     """An order by rank may starve a call for ever while others arrive."""
     if not policy.ordering.ranks:
         return
@@ -317,7 +322,7 @@ def _waits_for_some(policy: Policy) -> bool:
     return waits or isinstance(batching, ExactTarget | Steps)
 
 
-def _runs_ahead(policy: Policy, shape: Shape) -> bool:
+def _runs_ahead(policy: Policy, shape: RunSizes) -> bool:
     """Whether calls may be under way when a batch is taken; of an unknown part it is not known."""
     match policy.admission:
         case CumulativeCapacity(max_staleness=versions):
@@ -336,7 +341,7 @@ def _runs_ahead(policy: Policy, shape: Shape) -> bool:
     return isinstance(policy.admission, TargetReservation | EmptyReplicas | _ALWAYS_FULL)
 
 
-def _batches_per_version(policy: Policy, shape: Shape) -> int | None:
+def _batches_per_version(policy: Policy, shape: RunSizes) -> int | None:
     """Batches that a new version lets in; None where versions are not counted."""
     if isinstance(policy.admission, LaggedSeats):
         return policy.admission.groups_per_version // shape.prompts_per_step

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.admission.synchronous import long_round
 
 
@@ -32,7 +32,7 @@ class KeepAll:
     keeps_surplus: ClassVar[bool] = True
     recycles: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> KeepAll:
+    def start(self, shape: RunSizes) -> KeepAll:
         """Nothing to check."""
         return self
 
@@ -60,7 +60,7 @@ class EndRound:
     """Draw the prompts of dropped groups again, before new ones."""
     ends_round: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> EndRound:
+    def start(self, shape: RunSizes) -> EndRound:
         """Nothing to check."""
         return self
 
@@ -88,7 +88,7 @@ class DropOld:
     keeps_unfinished: ClassVar[bool] = True
     keeps_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> DropOld:
+    def start(self, shape: RunSizes) -> DropOld:
         """Refuse a buffer that can never hold a batch."""
         for name in ("max_age_versions", "max_open_age_versions"):
             if getattr(self, name) is not None:
@@ -134,7 +134,7 @@ class MaxOffPolicy:
     keeps_surplus: ClassVar[bool] = True
     recycles: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> MaxOffPolicy:
+    def start(self, shape: RunSizes) -> MaxOffPolicy:
         """Refuse a threshold that drops even what the served weights made."""
         at_least("max_off_policy_threshold", self.max_off_policy_threshold, 1)
         return self
@@ -172,7 +172,7 @@ class OffPolicySteps:
     keeps_unfinished: ClassVar[bool] = True
     keeps_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> OffPolicySteps:
+    def start(self, shape: RunSizes) -> OffPolicySteps:
         """Refuse negative numbers."""
         at_least("max_steps", self.max_steps, 0)
         if self.lead_batches is not None:
@@ -214,7 +214,7 @@ class PutOff:
     keeps_surplus: ClassVar[bool] = False
     recycles: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> PutOff:
+    def start(self, shape: RunSizes) -> PutOff:
         """Nothing to check."""
         return self
 
@@ -240,7 +240,7 @@ class RatioAge:
 
     async_generation_ratio: float = 0.0
 
-    def start(self, shape: Shape) -> DropOld:
+    def start(self, shape: RunSizes) -> DropOld:
         """Refuse a negative ratio."""
         at_least("async_generation_ratio", self.async_generation_ratio, 0)
         age = math.ceil(self.async_generation_ratio)

@@ -16,7 +16,7 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.core.view import Sample, Shape, View
+from rlsim.core.view import RunSizes, Sample, View
 
 
 def movable(view: View, replicas: set[int]) -> dict[int, list[Sample]]:
@@ -99,7 +99,7 @@ class Repack:
     transfers_kv: bool = True
     """Whether the KV moves along; otherwise it is computed again."""
 
-    def start(self, shape: Shape) -> _Repack:
+    def start(self, shape: RunSizes) -> _Repack:
         """Refuse a capacity below what a candidate may hold."""
         at_least("below_calls", self.below_calls, 2)
         at_least("every_seconds", self.every_seconds, 0)
@@ -138,7 +138,7 @@ class Balance:
     transfers_kv: bool = True
     """Whether the KV moves along; otherwise it is computed again."""
 
-    def start(self, shape: Shape) -> _Balance:
+    def start(self, shape: RunSizes) -> _Balance:
         """Refuse a gap that a move of one call would not narrow."""
         at_least("max_gap_calls", self.max_gap_calls, 1)
         return _Balance(self.max_gap_calls, self.transfers_kv)
@@ -150,7 +150,7 @@ class Stay:
 
     transfers_kv: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> Stay:
+    def start(self, shape: RunSizes) -> Stay:
         """Nothing to check."""
         return self
 

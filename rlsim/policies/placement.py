@@ -11,7 +11,7 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import Ticks, to_seconds
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 
 
 class Pace:
@@ -40,7 +40,7 @@ def switch_seconds(view: View, cycles: int, before_data_seconds: float) -> float
     return to_seconds(sum(known)) / (len(known) / 2) if known else before_data_seconds
 
 
-def _needs_lent(shape: Shape, use: str) -> None:
+def _needs_lent(shape: RunSizes, use: str) -> None:
     if not shape.lent_replicas:
         allowed = (
             "disaggregated, or rollout.gpus + trainer.gpus above cluster.gpus: no replica is on the trainer's GPUs"
@@ -56,7 +56,7 @@ class LendWhileIdle:
     looks_first: ClassVar[bool] = False
     spreads: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> LendWhileIdle:
+    def start(self, shape: RunSizes) -> LendWhileIdle:
         """Refuse a cluster without such replicas."""
         _needs_lent(shape, "lend-while-idle")
         return self
@@ -120,7 +120,7 @@ class Switching:
     looks_first: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
 
-    def __init__(self, spec: HybridSwitching, shape: Shape) -> None:
+    def __init__(self, spec: HybridSwitching, shape: RunSizes) -> None:
         self._spec, self._ratio = spec, spec.switch_threshold_ratio
         self._mini_batch = max(1, shape.prompts_per_step // spec.mini_batches)
         self._saved_share = len(shape.lent_replicas) / shape.replicas
@@ -192,7 +192,7 @@ class HybridSwitching:
     idle_seconds: float = 2.0
     """The interval at which verl looks at its buffer."""
 
-    def start(self, shape: Shape) -> Switching:
+    def start(self, shape: RunSizes) -> Switching:
         """Refuse a cluster without such replicas and ratios outside [0, 1]."""
         _needs_lent(shape, "hybrid-switching")
         _ratio("switch_threshold_ratio", self.switch_threshold_ratio)
@@ -273,7 +273,7 @@ class DynamicSchedule:
     before_data_seconds: float = 1000.0
     """Seconds a group is thought to take before one has come."""
 
-    def start(self, shape: Shape) -> Schedule:
+    def start(self, shape: RunSizes) -> Schedule:
         """Refuse a cluster without such replicas and ratios outside [0, 1]."""
         _needs_lent(shape, "dynamic-schedule")
         _ratio("deactivate_ratio", self.deactivate_ratio)
@@ -293,7 +293,7 @@ class Colocated:
 
     shared: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Colocated:
+    def start(self, shape: RunSizes) -> Colocated:
         """Nothing to check."""
         return self
 
@@ -304,6 +304,6 @@ class Disaggregated:
 
     shared: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> Disaggregated:
+    def start(self, shape: RunSizes) -> Disaggregated:
         """Nothing to check."""
         return self

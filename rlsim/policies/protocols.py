@@ -259,7 +259,7 @@ class Turns(Protocol):
 
 
 @runtime_checkable
-class Lends(Protocol):
+class Elastic(Protocol):
     """Placements whose trainer lends some of its GPUs to replicas while it waits: those of ``shape.lent_replicas``."""
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Protocol, cast, get_type_hints
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.core.view import Shape
+from rlsim.core.view import RunSizes
 from rlsim.policies.admission.bounded_staleness import (
     BatchesAhead,
     CumulativeCapacity,
@@ -81,7 +81,7 @@ from rlsim.policies.update import Deferred, EssTriggered, Publish, Tested
 class Part(Protocol):
     """What every registered class offers."""
 
-    def start(self, shape: Shape) -> Any:
+    def start(self, shape: RunSizes) -> Any:
         """Check against the sizes of the run and begin."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlsim.core.view import Shape
+from rlsim.core.view import RunSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Alone:
 
     together: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> Alone:
+    def start(self, shape: RunSizes) -> Alone:
         """Nothing to check."""
         return self
 
@@ -30,6 +30,6 @@ class LockStep:
 
     together: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> LockStep:
+    def start(self, shape: RunSizes) -> LockStep:
         """Nothing to check."""
         return self

@@ -16,7 +16,7 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.commands import UpdateMode
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Publish:
     resume_seconds: float = 0.0
     """Polling or retry interval of the clients of cut calls."""
 
-    def start(self, shape: Shape) -> Publish:
+    def start(self, shape: RunSizes) -> Publish:
         """Refuse a negative interval."""
         at_least("every_steps", self.every_steps, 1)
         at_least("resume_seconds", self.resume_seconds, 0)
@@ -72,7 +72,7 @@ class Deferred:
     max_steps_behind: int = 1
     """Training steps that the weights served may be behind; 1 publishes after every step."""
 
-    def start(self, shape: Shape) -> Deferral:
+    def start(self, shape: RunSizes) -> Deferral:
         """Refuse less than one step."""
         at_least("max_steps_behind", self.max_steps_behind, 1)
         return Deferral(self.max_steps_behind)
@@ -111,7 +111,7 @@ class EssTriggered:
     resume_seconds: float = 0.0
     """Polling or retry interval of the clients of cut calls."""
 
-    def start(self, shape: Shape) -> EssTrigger:
+    def start(self, shape: RunSizes) -> EssTrigger:
         """Refuse a share outside (0, 1] and less than one step."""
         if not 0 < self.min_ess <= 1:
             raise ParameterError("min_ess", self.min_ess, "a number above 0 and at most 1")
@@ -133,7 +133,7 @@ class Tested:
     """Polling or retry interval of the clients of cut calls."""
     tests_candidates: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Tested:
+    def start(self, shape: RunSizes) -> Tested:
         """Refuse a negative interval, and replicas that take weights one by one."""
         if self.mode == "pull":
             raise ParameterError("mode", self.mode, "drain, abort, keep, rebuild: the replicas judge together")

@@ -6,8 +6,8 @@ path of the scenario; the sections are built one by one, so that faults of sever
 
 from __future__ import annotations
 
-from rlsim.resolve.faults import PlanError
-from rlsim.resolve.pools import PoolPlan
-from rlsim.resolve.scenario import Plan, Source, plan, replication_seed
+from rlsim.resolve.faults import ResolveError
+from rlsim.resolve.pools import ResolvedPool
+from rlsim.resolve.scenario import ResolvedScenario, Source, plan, replication_seed
 
-__all__ = ["Plan", "PlanError", "PoolPlan", "Source", "plan", "replication_seed"]
+__all__ = ["ResolveError", "ResolvedPool", "ResolvedScenario", "Source", "plan", "replication_seed"]

@@ -14,8 +14,8 @@ from rlsim.costs.catalogue import Device
 from rlsim.costs.memory import kv_blocks
 from rlsim.costs.profile import Profile, load_profile
 from rlsim.costs.roofline import roofline
-from rlsim.costs.steplaw import StepLaw
-from rlsim.engine.discipline import Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.costs.steplaw import StepTimeModel
+from rlsim.engine.discipline import AgeingQueue, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.engine.requests import EngineLimits
 from rlsim.resolve.workload import longest_prompt_tokens, longest_tokens
 from rlsim.scenario.discipline import HISTORY_CALLS
@@ -53,13 +53,13 @@ def _step_target(scenario: Scenario) -> StepTarget | None:
     return StepTarget(to_ticks(given.target_step_seconds), given.min_chunk_tokens, given.predicted_scale or 1.0)
 
 
-def _ageing(scenario: Scenario) -> Ageing | None:
+def _ageing(scenario: Scenario) -> AgeingQueue | None:
     """Weights a second and a token as whole numbers a tick and a token in the same ratio, exactly."""
     given = scenario.rollout.discipline
     if given.order is None or given.waiting_weight is None or given.prefill_weight is None:
         return None
     waiting, prefill = Fraction(given.waiting_weight), Fraction(given.prefill_weight) * TICKS_PER_SECOND
-    return Ageing(
+    return AgeingQueue(
         waiting.numerator * prefill.denominator,
         prefill.numerator * waiting.denominator,
     )
@@ -73,7 +73,7 @@ def make_profile(scenario: Scenario) -> Profile | None:
 
 def make_step_law(
     scenario: Scenario, architecture: Architecture, device: Device, profile: Profile | None
-) -> StepLaw | None:
+) -> StepTimeModel | None:
     """The law of a step from its source, corrected; None where its profile is refused already."""
     rollout, given = scenario.rollout, scenario.rollout.step_time
     if given.source == "profile":
@@ -85,7 +85,7 @@ def make_step_law(
         parallel = (rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel)
         law = roofline(architecture, device, *parallel, gpus_per_node=scenario.cluster.gpus_per_node)
     else:
-        law = StepLaw.affine(
+        law = StepTimeModel.affine(
             given.base_seconds,
             given.per_sequence_seconds,
             given.per_kv_token_seconds,

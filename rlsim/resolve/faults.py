@@ -25,13 +25,13 @@ class Faults:
             return None
 
 
-class PlanError(ParameterError):
+class ResolveError(ParameterError):
     """All faults of a scenario that can only be seen when its names are resolved."""
 
     def __init__(self, errors: list[ParameterError]) -> None:
         super().__init__(errors[0].path, errors[0].found, errors[0].allowed)
         self.errors = errors
 
-    def __reduce__(self) -> tuple[type[PlanError], tuple[list[ParameterError]]]:
+    def __reduce__(self) -> tuple[type[ResolveError], tuple[list[ParameterError]]]:
         """Workers send it back by its one argument."""
         return type(self), (self.errors,)

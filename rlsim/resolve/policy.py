@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.core.view import ONE_CLASS, RequestClass, Shape
+from rlsim.core.view import ONE_CLASS, RequestClass, RunSizes
 from rlsim.learning.signals import NAMES as SIGNALS
 from rlsim.policies import combinations
 from rlsim.policies.batching import Local, Stream
 from rlsim.policies.dispatch.pools import Legs
 from rlsim.policies.hooks import NeedsRewards, Reuses, Watches
-from rlsim.policies.protocols import DEFAULTS, Lends, Policy, Tests, WatchesEss
+from rlsim.policies.protocols import DEFAULTS, Elastic, Policy, Tests, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part
 from rlsim.presets import load_preset
 from rlsim.resolve.pools import pool_places
 from rlsim.scenario.schema import Scenario
 
 
-def make_shape(scenario: Scenario) -> Shape:
+def make_shape(scenario: Scenario) -> RunSizes:
     """The sizes that parts are checked against."""
     places = pool_places(scenario.rollout)
-    return Shape(
+    return RunSizes(
         scenario.workload.prompts_per_step,
         scenario.workload.group_size,
         places[-1].replicas.stop,
@@ -48,7 +48,7 @@ def _classes(scenario: Scenario) -> tuple[RequestClass, ...]:
     return tuple(RequestClass(name, given.weight, given.priority) for name, given in found.items())
 
 
-def make_policy(scenario: Scenario, shape: Shape) -> Policy:
+def make_policy(scenario: Scenario, shape: RunSizes) -> Policy:
     """One started part for each choice, from the preset and the parts that replace its own."""
     section = scenario.policy
     specs: dict[str, dict[str, Any]] = {}
@@ -71,7 +71,7 @@ def make_policy(scenario: Scenario, shape: Shape) -> Policy:
     return Policy(**{choice: _started(choice, specs[choice], section, shape) for choice in CHOICES})
 
 
-def _started(choice: str, spec: dict[str, Any], section: Any, shape: Shape) -> Any:
+def _started(choice: str, spec: dict[str, Any], section: Any, shape: RunSizes) -> Any:
     try:
         return make_part(choice, spec, choice).start(shape)
     except ParameterError as error:
@@ -100,7 +100,7 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
         allowed = "priority: this policy ranks calls (policy.parts.ordering), and these engines would ignore it"
         raise ParameterError("rollout.scheduling_policy", "fcfs", allowed)
     rollout, trainer, cluster = scenario.rollout.gpus, scenario.trainer.gpus, scenario.cluster.gpus
-    if isinstance(policy.placement, Lends):
+    if isinstance(policy.placement, Elastic):
         _check_lent(scenario)
     elif not policy.placement.shared and rollout + trainer > cluster:
         allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"

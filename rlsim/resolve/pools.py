@@ -14,18 +14,18 @@ from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.profile import Profile
 from rlsim.costs.roofline import Partition, roofline
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.requests import EngineLimits
 from rlsim.resolve.engine import host_seconds, make_limits, make_profile, make_step_law
 from rlsim.resolve.faults import Faults
-from rlsim.scenario.pools import Pool as PoolSection
+from rlsim.scenario.pools import PoolConfig as PoolSection
 from rlsim.scenario.pools import pool_key
 from rlsim.scenario.schema import Rollout, Scenario
 from rlsim.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class PoolPlan:
+class ResolvedPool:
     """Equal replicas, with every name resolved; without ``rollout.pools`` all of them are one nameless pool."""
 
     place: Pool
@@ -33,7 +33,7 @@ class PoolPlan:
     rollout: Rollout
     """The rollout section as it holds for this pool."""
     device: Device
-    law: StepLaw
+    law: StepTimeModel
     limits: EngineLimits
     price_usd_per_gpu_hour: float
     price_source: str
@@ -47,7 +47,7 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PoolLocation:
     """A pool before its costs are known: the scenario as if all replicas were like its own."""
 
     number: int
@@ -83,7 +83,7 @@ def pool_places(rollout: Rollout) -> tuple[Pool, ...]:
     return tuple(places)
 
 
-def make_sites(scenario: Scenario, device: Device | None, faults: Faults) -> list[Site]:
+def make_sites(scenario: Scenario, device: Device | None, faults: Faults) -> list[PoolLocation]:
     """The pools with their devices and measured profiles; ``device`` is the cluster's."""
     rollout, sites = scenario.rollout, []
     devices: dict[str, Device | None] = {}
@@ -95,19 +95,19 @@ def make_sites(scenario: Scenario, device: Device | None, faults: Faults) -> lis
             found = faults.catch(partial(catalogue.device, given.device, key))
         devices[place.name] = found
         alone = scenario.model_copy(update={"rollout": section})
-        site = Site(number, given, scenario, alone, place, found, None)
+        site = PoolLocation(number, given, scenario, alone, place, found, None)
         sites.append(replace(site, profile=faults.catch(partial(_profile, site))))
     return [replace(site, device=devices[site.place.shares_gpus_with or site.place.name]) for site in sites]
 
 
-def _profile(site: Site) -> Profile | None:
+def _profile(site: PoolLocation) -> Profile | None:
     with site.keys():
         return make_profile(site.scenario)
 
 
 def make_pools(
-    sites: list[Site], architecture: Architecture, workload: Workload | None, faults: Faults
-) -> tuple[PoolPlan, ...]:
+    sites: list[PoolLocation], architecture: Architecture, workload: Workload | None, faults: Faults
+) -> tuple[ResolvedPool, ...]:
     """Each pool with its costs; one with a fault is left out."""
     pools, by_name = [], {site.place.name: site for site in sites}
     for site in sites:
@@ -120,11 +120,11 @@ def make_pools(
         if law is not None and limits is not None:
             share = None if site.given is None else site.given.sm_share
             usd = _price(by_name[site.place.shares_gpus_with or site.place.name], site.device)
-            pools.append(PoolPlan(site.place, site.scenario.rollout, site.device, law, limits, *usd, share))
+            pools.append(ResolvedPool(site.place, site.scenario.rollout, site.device, law, limits, *usd, share))
     return tuple(pools)
 
 
-def _law(site: Site, device: Device, architecture: Architecture) -> StepLaw | None:
+def _law(site: PoolLocation, device: Device, architecture: Architecture) -> StepTimeModel | None:
     with site.keys():
         law = make_step_law(site.scenario, architecture, device, site.profile)
     if law is None or site.given is None or site.given.sm_share is None:
@@ -137,7 +137,9 @@ def partition_of(pool: PoolSection) -> Partition:
     return Partition(pool.sm_share or 1.0, pool.bandwidth_saturation or 1.0)
 
 
-def _on_share(rollout: Rollout, law: StepLaw, architecture: Architecture, device: Device, share: Partition) -> StepLaw:
+def _on_share(
+    rollout: Rollout, law: StepTimeModel, architecture: Architecture, device: Device, share: Partition
+) -> StepTimeModel:
     given = rollout.step_time
     if given.source == "coefficients":
         base, sequence, kv = given.base_seconds, given.per_sequence_seconds, given.per_kv_token_seconds
@@ -150,7 +152,7 @@ def _on_share(rollout: Rollout, law: StepLaw, architecture: Architecture, device
     return replace(part, provenance=share.provenance(law)).calibrated(given.scale, host_seconds(given, architecture))
 
 
-def _limits(site: Site, device: Device, architecture: Architecture, workload: Workload) -> EngineLimits:
+def _limits(site: PoolLocation, device: Device, architecture: Architecture, workload: Workload) -> EngineLimits:
     with site.keys():
         limits = make_limits(site.scenario, architecture, device, workload)
     if site.given is None or site.given.sm_share is None or site.given.kv_blocks is not None:
@@ -164,7 +166,7 @@ def _limits(site: Site, device: Device, architecture: Architecture, workload: Wo
     return replace(limits, kv_blocks=blocks)
 
 
-def _price(site: Site, device: Device) -> tuple[float, str]:
+def _price(site: PoolLocation, device: Device) -> tuple[float, str]:
     """USD of a GPU-hour of the pool's device, and who says so."""
     pool, cluster = site.given, site.whole.cluster
     if pool is not None and pool.price_usd_per_gpu_hour is not None:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rlsim.core.streams import stream_key
-from rlsim.core.view import Shape
+from rlsim.core.view import RunSizes
 from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
 from rlsim.learning.model import LearningModel
-from rlsim.policies.protocols import Lends, Policy
-from rlsim.resolve.faults import Faults, PlanError
+from rlsim.policies.protocols import Elastic, Policy
+from rlsim.resolve.faults import Faults, ResolveError
 from rlsim.resolve.learning import make_learning
 from rlsim.resolve.policy import check_placement, make_policy, make_shape
-from rlsim.resolve.pools import PoolPlan, make_pools, make_sites
+from rlsim.resolve.pools import ResolvedPool, make_pools, make_sites
 from rlsim.resolve.training import make_switching, make_sync, make_trainer_profile, make_training
 from rlsim.resolve.workload import make_workload
 from rlsim.scenario.schema import Scenario
@@ -36,19 +36,19 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResolvedScenario:
     """What a run is made from."""
 
     scenario: Scenario
     architecture: Architecture
     device: Device
     """Of the trainer, and of pools that name no other."""
-    pools: tuple[PoolPlan, ...]
+    pools: tuple[ResolvedPool, ...]
     """In order of their replicas; one without ``rollout.pools``."""
     training: TrainingCost
     sync: SyncCost
     switching: SwitchCost
-    shape: Shape
+    shape: RunSizes
     workload: Workload
     sources: tuple[Source, ...]
     colocated: bool
@@ -62,15 +62,15 @@ class Plan:
         """Whether samples have rewards that a policy is told: of the learning model, or live of a task."""
         return self.learning is not None or self.scenario.live.task is not None
 
-    def pool_of(self, replica: int) -> PoolPlan:
+    def pool_of(self, replica: int) -> ResolvedPool:
         """The pool of a replica."""
         return next(pool for pool in self.pools if replica in pool.place.replicas)
 
-    def shape_of(self, workload: Workload) -> Shape:
+    def shape_of(self, workload: Workload) -> RunSizes:
         """The shape of the run that has this workload: parts that hash get luck of their own in each replication."""
         return replace(self.shape, seed=stream_key(workload.seed, "policy")[0] >> 1)
 
-    def policy(self, shape: Shape) -> Policy:
+    def policy(self, shape: RunSizes) -> Policy:
         """Freshly started parts, for one run of that shape."""
         return make_policy(self.scenario, shape)
 
@@ -84,8 +84,8 @@ def replication_seed(seed: int, replication: int) -> int:
     return stream_key(seed, "replication", replication)[0] >> 1
 
 
-def plan(scenario: Scenario) -> Plan:
-    """Resolve and check; ``PlanError`` with every fault found."""
+def plan(scenario: Scenario) -> ResolvedScenario:
+    """Resolve and check; ``ResolveError`` with every fault found."""
     faults = Faults()
     architecture = faults.catch(lambda: catalogue.model(scenario.model))
     device = faults.catch(lambda: catalogue.device(scenario.cluster.device))
@@ -97,14 +97,14 @@ def plan(scenario: Scenario) -> Plan:
     learning = faults.catch(lambda: make_learning(scenario))
     sites = make_sites(scenario, device, faults)
     if architecture is None or device is None:
-        raise PlanError(faults.errors)
+        raise ResolveError(faults.errors)
     pools = make_pools(sites, architecture, workload, faults)
     training = faults.catch(lambda: make_training(scenario, architecture, device))
     switching = faults.catch(lambda: make_switching(scenario, architecture))
     sync = faults.catch(lambda: make_sync(scenario, architecture, device))
     if faults.errors or not (pools and training and switching and sync and workload and policy):
-        raise PlanError(faults.errors)
-    return Plan(
+        raise ResolveError(faults.errors)
+    return ResolvedScenario(
         scenario,
         architecture,
         device,
@@ -116,7 +116,7 @@ def plan(scenario: Scenario) -> Plan:
         workload,
         _sources(pools, _training_source(scenario, training), sync, switching, policy),
         policy.placement.shared,
-        shape.lent_replicas if isinstance(policy.placement, Lends) else range(0),
+        shape.lent_replicas if isinstance(policy.placement, Elastic) else range(0),
         learning,
     )
 
@@ -132,7 +132,7 @@ def _training_source(scenario: Scenario, training: TrainingCost) -> Source:
 
 
 def _sources(
-    pools: tuple[PoolPlan, ...], training: Source, sync: SyncCost, switching: SwitchCost, policy: Policy
+    pools: tuple[ResolvedPool, ...], training: Source, sync: SyncCost, switching: SwitchCost, policy: Policy
 ) -> tuple[Source, ...]:
     sources = [
         *(_step_source(pool) for pool in pools),
@@ -144,17 +144,17 @@ def _sources(
     return tuple(sources)
 
 
-def _step_source(pool: PoolPlan) -> Source:
+def _step_source(pool: ResolvedPool) -> Source:
     where = f" of pool {pool.place.name}" if pool.place.name else ""
     return Source(f"engine step{where}", str(pool.law.provenance), pool.law.provenance.is_estimate)
 
 
-def gpus_used(plan: Plan) -> int:
+def gpus_used(plan: ResolvedScenario) -> int:
     """GPUs that the policy keeps busy or waiting; shared ones count once."""
     return plan.scenario.rollout.gpus - lent_gpus(plan) + (0 if plan.colocated else plan.scenario.trainer.gpus)
 
 
-def price(plan: Plan) -> tuple[float, str]:
+def price(plan: ResolvedScenario) -> tuple[float, str]:
     """USD of a GPU-hour, and who says so."""
     rates = [(pool.own_gpus, pool.price_usd_per_gpu_hour, pool.price_source) for pool in plan.pools]
     if not plan.colocated:
@@ -166,13 +166,13 @@ def price(plan: Plan) -> tuple[float, str]:
     return usd, f"mean over {' + '.join(f'{gpus} GPUs at {each:g}' for gpus, each, _ in rates)}"
 
 
-def _trainer_price(plan: Plan) -> tuple[float, str]:
+def _trainer_price(plan: ResolvedScenario) -> tuple[float, str]:
     given = plan.scenario.cluster.price_usd_per_gpu_hour
     if given is not None:
         return given, "given in the scenario"
     return plan.device.price_usd_per_gpu_hour, plan.device.price_source
 
 
-def lent_gpus(plan: Plan) -> int:
+def lent_gpus(plan: ResolvedScenario) -> int:
     """GPUs that are rollout's and the trainer's in turn."""
     return len(plan.lent) * plan.pools[-1].rollout.gpus_per_replica

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rlsim.scenario.schema import Law, Scenario
 from rlsim.workload.draws import ClassLaws
 from rlsim.workload.latency import LatencyLaw
-from rlsim.workload.lengths import LengthLaw
+from rlsim.workload.lengths import LengthDistribution
 from rlsim.workload.mismatch import Mismatch
 from rlsim.workload.spec import latency_from_fields, law_from_fields
-from rlsim.workload.workload import Drift, Turns, Workload
+from rlsim.workload.workload import Drift, TurnDraws, Workload
 
 
 def make_workload(scenario: Scenario) -> Workload:
@@ -16,7 +16,7 @@ def make_workload(scenario: Scenario) -> Workload:
     given = scenario.workload
     turns = None
     if given.turns is not None:
-        turns = Turns(
+        turns = TurnDraws(
             _length(given.turns.count, "workload.turns.count"),
             _latency(given.turns.tool_latency_seconds, "workload.turns.tool_latency_seconds"),
             _length(given.turns.tool_output_tokens, "workload.turns.tool_output_tokens"),
@@ -55,7 +55,7 @@ def _class_laws(scenario: Scenario, name: str) -> ClassLaws:
     return ClassLaws(given.share, prompt, response)
 
 
-def _length(law: Law, path: str) -> LengthLaw:
+def _length(law: Law, path: str) -> LengthDistribution:
     return law_from_fields(law.law, law.fields, path)
 
 

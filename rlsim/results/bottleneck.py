@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.columns import PHASES
 from rlsim.results.metrics import Metrics
 from rlsim.results.utilisation import Shares
@@ -15,7 +15,7 @@ MANY_PREEMPTIONS = 0.1
 """Preemptions per trained sample from which the KV cache is too small."""
 
 
-def verdict(metrics: Metrics, plan: Plan) -> str:
+def verdict(metrics: Metrics, plan: ResolvedScenario) -> str:
     """The bottleneck and its evidence. A rule of thumb over the shares of GPU time, not a proof.
 
     GPUs of their own: the side that works 90 % of its time sets the pace; otherwise the largest loss does.

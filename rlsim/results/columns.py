@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.history import History
 
 Columns = dict[str, NDArray[Any]]
@@ -88,7 +88,7 @@ def segment_columns(history: History) -> Columns:
     return dict(zip(("sample", "segment", "replica", "version", "tokens"), table.T.copy(), strict=True))
 
 
-def update_columns(log: RunLog, plan: Plan, history: History, samples: Columns) -> Columns:
+def update_columns(log: RunLog, plan: ResolvedScenario, history: History, samples: Columns) -> Columns:
     """One row a training iteration that has ended."""
     count = len(log.iterations)
     ends = np.array([row.end for row in log.iterations], np.int64)
@@ -124,13 +124,13 @@ def trained_uses(history: History, samples: Columns, count: int) -> Columns:
     return {"step": step, "row": row, **lags, "span": samples["span"][row]}
 
 
-def _updates(plan: Plan) -> int:
+def _updates(plan: ResolvedScenario) -> int:
     """Optimizer updates of a step: mini-batches times passes over the batch."""
     samples = plan.shape.prompts_per_step * plan.shape.group_size
     return min(plan.training.mini_batches, samples) * plan.training.epochs
 
 
-def _own_updates(history: History, plan: Plan, count: int) -> NDArray[np.int64]:
+def _own_updates(history: History, plan: ResolvedScenario, count: int) -> NDArray[np.int64]:
     """Updates of each step that its local batches made; 0 where the step makes its updates as a whole."""
     made = np.zeros(count, np.int64)
     for training in history.trainings:

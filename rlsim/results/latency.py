@@ -16,7 +16,7 @@ from rlsim.core.commands import Submit
 from rlsim.core.events import Aborted, Cut, Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_seconds
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.results.columns import Columns, integers, seconds
 from rlsim.results.metrics import measured
 from rlsim.results.utilisation import Measured
@@ -93,13 +93,13 @@ def _turns(log: RunLog) -> tuple[list[_Turn], list[_Turn]]:
     return ended, list(under_way.values())
 
 
-def latency(run: Run, slo: Slo | None = None) -> Latency:
+def latency(run: FinishedRun, slo: Slo | None = None) -> Latency:
     """Over the measured window of a run."""
     window = measured(run.log, run.plan.scenario.run.warmup_steps)
     return _latency(request_columns(run.log), window, slo)
 
 
-def latency_by_class(run: Run, slo: Slo | None = None) -> dict[str, Latency]:
+def latency_by_class(run: FinishedRun, slo: Slo | None = None) -> dict[str, Latency]:
     """The same by the class of the prompt."""
     window = measured(run.log, run.plan.scenario.run.warmup_steps)
     rows, workload = request_columns(run.log), run.plan.workload_of(run.replication)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
-from rlsim.executor.run import Run
-from rlsim.resolve import PoolPlan
+from rlsim.executor.run import FinishedRun
+from rlsim.resolve import ResolvedPool
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.columns import PHASES, Columns
 from rlsim.results.tables import Digest, digest
@@ -123,7 +123,7 @@ def _flat(name: str, value: object) -> dict[str, int | float | bool | str]:
     return {name: value}
 
 
-def metrics(run: Run) -> Metrics:
+def metrics(run: FinishedRun) -> Metrics:
     """All metrics of a run; ``ParameterError`` when no iteration ended after the warm-up."""
     return metrics_of(digest(run))
 
@@ -267,7 +267,7 @@ def _kv_peak_share(read: Digest, window: Measured) -> float:
     return max(_kv_peak_of(read, pool, window) for pool in read.run.plan.pools)
 
 
-def _kv_peak_of(read: Digest, pool: PoolPlan, window: Measured) -> float:
+def _kv_peak_of(read: Digest, pool: ResolvedPool, window: Measured) -> float:
     limits, rows, replicas = pool.limits, read.activity, pool.place.replicas
     here = (rows.end > window.start) & (rows.who >= replicas.start) & (rows.who < replicas.stop)
     steps, decodes, prefill, kv = rows.counts[here].T

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.log import Decision
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import Metrics, metrics_of
 from rlsim.results.progress import progress_tables
@@ -45,7 +45,7 @@ class StoreError(RlsimError, OSError):
     """Results that cannot be written or read; the message says which file and why."""
 
 
-def save(directory: str | os.PathLike[str], name: str, runs: Sequence[Run]) -> Path:
+def save(directory: str | os.PathLike[str], name: str, runs: Sequence[FinishedRun]) -> Path:
     """Write the replications of one arm to ``directory/name``, in full or not at all; returns that directory.
 
     ::
@@ -72,7 +72,7 @@ def save(directory: str | os.PathLike[str], name: str, runs: Sequence[Run]) -> P
     return target
 
 
-def write_run(directory: Path, run: Run) -> None:
+def write_run(directory: Path, run: FinishedRun) -> None:
     """Tables and decisions of one run in a directory of their own, in full or not at all.
 
     An earlier run there is replaced; ``StoreError`` where there is something else.

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.results.activity import Activity, activity
 from rlsim.results.columns import (
     Columns,
@@ -32,7 +32,7 @@ TABLES = ("samples", "segments", "updates", "activity", "services", "gates")
 class Digest:
     """A run read once: what tables and metrics are made from."""
 
-    run: Run
+    run: FinishedRun
     history: History
     samples: Columns
     updates: Columns
@@ -41,7 +41,7 @@ class Digest:
     activity: Activity
 
 
-def digest(run: Run) -> Digest:
+def digest(run: FinishedRun) -> Digest:
     """Read a run; ``ParameterError`` when it did not keep its decisions."""
     history = read_history(run.log)
     samples = sample_columns(run.log, history)
@@ -51,7 +51,7 @@ def digest(run: Run) -> Digest:
     return Digest(run, history, samples, updates, uses, done)
 
 
-def tables(run: Run) -> dict[str, pd.DataFrame]:
+def tables(run: FinishedRun) -> dict[str, pd.DataFrame]:
     """Data frames by name (``TABLES``).
 
     ``samples``: one row a sample that entered generation. ``segments``: tokens by sample, replica and version.

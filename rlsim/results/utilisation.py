@@ -14,7 +14,7 @@ from rlsim.core.commands import CallTool, Score, Submit
 from rlsim.core.events import Aborted, Finished, Scored, Synced, ToolReturned
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_seconds
-from rlsim.resolve import Plan, PoolPlan
+from rlsim.resolve import ResolvedPool, ResolvedScenario
 from rlsim.resolve.scenario import lent_gpus
 from rlsim.results.activity import IDLE, TRAINER, Activity
 from rlsim.results.columns import PHASES
@@ -77,7 +77,7 @@ def _rollout_ticks(read: Digest, window: Measured) -> dict[str, float]:
     return total
 
 
-def pool_ticks(read: Digest, pool: PoolPlan, window: Measured) -> dict[str, int]:
+def pool_ticks(read: Digest, pool: ResolvedPool, window: Measured) -> dict[str, int]:
     """Ticks of each use, summed over the replicas of a pool."""
     rows, replicas = read.activity, pool.place.replicas
     ticks = _ticks(rows, (rows.who >= replicas.start) & (rows.who < replicas.stop), window)
@@ -85,7 +85,7 @@ def pool_ticks(read: Digest, pool: PoolPlan, window: Measured) -> dict[str, int]
     return ticks
 
 
-def share_of_gpus(plan: Plan, pool: PoolPlan) -> float:
+def share_of_gpus(plan: ResolvedScenario, pool: ResolvedPool) -> float:
     """The part of its GPUs' time that counts for a pool: by SM shares on shared GPUs, so that none counts twice."""
     if pool.sm_share is None:
         return 1
@@ -199,7 +199,7 @@ def pool_metrics(read: Digest, window: Measured) -> dict[str, PoolMetrics]:
     return {pool.place.name: _of(read, pool, window) for pool in pools}
 
 
-def _of(read: Digest, pool: PoolPlan, window: Measured) -> PoolMetrics:
+def _of(read: Digest, pool: ResolvedPool, window: Measured) -> PoolMetrics:
     seconds = to_seconds(window.end - window.start)
     gpus = pool.rollout.gpus * share_of_gpus(read.run.plan, pool)
     prefill, decode = _tokens(read, pool, window)
@@ -215,7 +215,7 @@ def _of(read: Digest, pool: PoolPlan, window: Measured) -> PoolMetrics:
     )
 
 
-def _tokens(read: Digest, pool: PoolPlan, window: Measured) -> tuple[int, int]:
+def _tokens(read: Digest, pool: ResolvedPool, window: Measured) -> tuple[int, int]:
     """Prompt tokens and tokens of decodes in steps that ended in the window."""
     rows, replicas = read.activity, pool.place.replicas
     here = (rows.who >= replicas.start) & (rows.who < replicas.stop)

@@ -13,7 +13,7 @@ from rlsim.scenario.section import Count, Fraction, Positive, Seconds, Section
 Reserve = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Discipline(Section):
+class DisciplineConfig(Section):
     """Nothing set: vLLM's scheduler. The formulas are in docs/engine.md."""
 
     admission: Literal["aggressive", "conservative", "past_future"] = Field(

@@ -104,7 +104,7 @@ class TeacherOverlap(Section):
     success_drifts: Seconds = Field(default=0.2, description="Mean drifts in a whole successful response")
 
 
-class Readings(Section):
+class ReadingsConfig(Section):
     """How well what is seen while a response is made tells its outcome."""
 
     quality: Area = Field(default=Area(start=0.6, end=0.95), description="A trained head")
@@ -134,7 +134,7 @@ class Learning(Section):
     curve: ProgressCurve = Field(default=ProgressCurve(), description="Progress of uniform on-policy training")
     effect: WorthOfBatch = Field(default=WorthOfBatch(), description="Worth of a batch")
     staleness: Tolerance = Field(default=Tolerance(), description="Cost of staleness")
-    signals: Readings = Field(default=Readings(), description="What is seen while a response is made")
+    signals: ReadingsConfig = Field(default=ReadingsConfig(), description="What is seen while a response is made")
     distillation: TeacherScores | None = Field(
         default=None, description="Token values of on-policy distillation; None: batches teach by their rewards"
     )

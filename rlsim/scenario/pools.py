@@ -17,7 +17,7 @@ ONE_COPY = ("gpus", "tensor_parallel", "pipeline_parallel", "expert_parallel", "
 """Fields in which engines on the same GPUs agree, as they use one copy of the weights."""
 
 
-class Pool(Section):
+class PoolConfig(Section):
     """Some of the replicas; a field that is left out is as in the rollout section."""
 
     name: Name = Field(description="By which a policy knows the pool")
@@ -56,7 +56,7 @@ class Pool(Section):
 
 _OWN = ("name", "device", "price_usd_per_gpu_hour")
 _SHARING = ("sm_share", "bandwidth_saturation", "kv_share")
-OVERRIDES = tuple(name for name in Pool.model_fields if name not in (*_OWN, *_SHARING, "shares_gpus_with"))
+OVERRIDES = tuple(name for name in PoolConfig.model_fields if name not in (*_OWN, *_SHARING, "shares_gpus_with"))
 """Fields of a pool that stand for those of the rollout section."""
 
 
@@ -83,14 +83,14 @@ def pool_key(rollout: Rollout, number: int, field: str) -> str:
     return f"pools[{number}].{field}" if is_own or is_neither else field
 
 
-def _name_errors(pools: tuple[Pool, ...]) -> Iterator[ParameterError]:
+def _name_errors(pools: tuple[PoolConfig, ...]) -> Iterator[ParameterError]:
     names = [pool.name for pool in pools]
     for number, name in enumerate(names):
         if name in names[:number]:
             yield ParameterError(f"pools[{number}].name", name, f"a name of its own: pools[{names.index(name)}] has it")
 
 
-def _sharing_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[ParameterError]:
+def _sharing_errors(rollout: Rollout, number: int, pool: PoolConfig) -> Iterator[ParameterError]:
     where = f"pools[{number}]"
     if pool.shares_gpus_with is None:
         owners = {other.shares_gpus_with for other in rollout.pools} - {None}
@@ -106,13 +106,13 @@ def _sharing_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[Param
         yield ParameterError(f"{where}.kv_share", pool.kv_share, "nothing, as kv_blocks says how many")
 
 
-def _stray_shares(where: str, pool: Pool) -> Iterator[ParameterError]:
+def _stray_shares(where: str, pool: PoolConfig) -> Iterator[ParameterError]:
     for name in _SHARING:
         if getattr(pool, name) is not None:
             yield ParameterError(f"{where}.{name}", getattr(pool, name), "nothing, as no pool shares these GPUs")
 
 
-def _owner_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[ParameterError]:
+def _owner_errors(rollout: Rollout, number: int, pool: PoolConfig) -> Iterator[ParameterError]:
     """The owner of the GPUs exists, has them for itself, and is split in the same way."""
     where, name = f"pools[{number}].shares_gpus_with", str(pool.shares_gpus_with)
     owners = {other.name: place for place, other in enumerate(rollout.pools) if other.shares_gpus_with is None}
@@ -134,7 +134,7 @@ def _owner_errors(rollout: Rollout, number: int, pool: Pool) -> Iterator[Paramet
             yield ParameterError(f"pools[{number}].{field}", found, allowed)
 
 
-def _sums_of_shares(rollout: Rollout, owner: Pool) -> Iterator[ParameterError]:
+def _sums_of_shares(rollout: Rollout, owner: PoolConfig) -> Iterator[ParameterError]:
     """No more SMs and KV blocks than the GPUs have."""
     members = [
         (number, pool)
@@ -152,11 +152,11 @@ def _sums_of_shares(rollout: Rollout, owner: Pool) -> Iterator[ParameterError]:
             yield ParameterError(f"pools[{members[-1][0]}].{field}", shares[-1], allowed)
 
 
-def _sm_share(pool: Pool) -> float:
+def _sm_share(pool: PoolConfig) -> float:
     return pool.sm_share or 0.0
 
 
-def _kv_share(pool: Pool) -> float:
+def _kv_share(pool: PoolConfig) -> float:
     if pool.kv_blocks is not None:
         return 0.0
     return (pool.sm_share or 0.0) if pool.kv_share is None else pool.kv_share

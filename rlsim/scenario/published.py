@@ -91,7 +91,7 @@ class LeftOut(Section):
     reason: Name = Field(description="What would have to be modelled or known")
 
 
-class Entry(Section):
+class PublishedEntry(Section):
     """What a published source says, what was assumed beside it, and what it leaves unexpressed."""
 
     id: Name = Field(description="Short label, such as A1")

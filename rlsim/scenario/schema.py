@@ -14,15 +14,15 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
 from rlsim.scenario.case import Case
-from rlsim.scenario.discipline import Discipline
+from rlsim.scenario.discipline import DisciplineConfig
 from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
-from rlsim.scenario.pools import Pool, pool_errors
-from rlsim.scenario.published import Entry, Published
-from rlsim.scenario.search import Budget, Search
+from rlsim.scenario.pools import PoolConfig, pool_errors
+from rlsim.scenario.published import Published, PublishedEntry
+from rlsim.scenario.search import Search, SearchBudget
 from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
-from rlsim.scenario.sync import Sync
-from rlsim.scenario.trainer import Trainer
+from rlsim.scenario.sync import SyncConfig
+from rlsim.scenario.trainer import TrainerConfig
 
 __all__ = ["Published", "Scenario", "Section"]
 
@@ -96,11 +96,15 @@ class Rollout(Section):
     scheduling_policy: Literal["fcfs", "priority"] = Field(default="fcfs", description="Order of the waiting queue")
     kv_while_waiting: Literal["keep", "drop", "offload"] = Field(default="keep", description="KV during a tool call")
     step_time: StepTimeSource = Field(description="Cost of an engine step")
-    discipline: Discipline = Field(default=Discipline(), description="Rules of the engine's scheduler beyond vLLM's")
+    discipline: DisciplineConfig = Field(
+        default=DisciplineConfig(), description="Rules of the engine's scheduler beyond vLLM's"
+    )
     kv_link_bytes_per_second: Positive | None = Field(
         default=None, description="Of one GPU, for KV that moves to another replica; None: its share of the network"
     )
-    pools: tuple[Pool, ...] = Field(default=(), strict=False, description="Groups of replicas that differ; none: alike")
+    pools: tuple[PoolConfig, ...] = Field(
+        default=(), strict=False, description="Groups of replicas that differ; none: alike"
+    )
 
     @property
     def gpus_per_replica(self) -> int:
@@ -145,7 +149,7 @@ class Rollout(Section):
             yield ParameterError("kv_blocks", self.kv_blocks, f"enough for max_model_len ({longest} tokens)")
 
 
-class Switching(Section):
+class SwitchingConfig(Section):
     """What it costs a colocated GPU to change its role."""
 
     sleep_seconds: Seconds | None = Field(
@@ -159,14 +163,14 @@ class Switching(Section):
     )
 
 
-class Drift(Section):
+class DriftConfig(Section):
     """How responses lengthen while the model learns."""
 
     growth_per_version: float = Field(default=0.0, gt=-1, description="Relative growth of the length a version")
     max_factor: float = Field(default=1.0, ge=1, le=1e6, description="Bound on the growth, as a factor")
 
 
-class Turns(Section):
+class TurnsConfig(Section):
     """Trajectories of several generate calls with tool calls between them."""
 
     count: TokensLaw = Field(description="Turns of a trajectory")
@@ -182,14 +186,14 @@ class Reward(Section):
     workers: Count | None = Field(default=None, description="Scores that run at once; None: no limit")
 
 
-class Mismatch(Section):
+class MismatchConfig(Section):
     """How far samples are from the model that trains on them; an estimate. Variances of the log importance weight."""
 
     engine_variance: Seconds = Field(default=0.0, description="Between engine and trainer with equal weights")
     variance_per_step: Seconds = Field(description="Growth by a training step between making and training")
 
 
-class RequestClass(Section):
+class RequestClassConfig(Section):
     """Prompts of one kind, known by who sends them: a tenant, a route, a task."""
 
     share: Positive = Field(description="Of the prompts, relative to the other classes'")
@@ -199,7 +203,7 @@ class RequestClass(Section):
     priority: int = Field(default=0, description="Rank among the classes, the lowest first")
 
 
-class Workload(Section):
+class WorkloadConfig(Section):
     """Prompts, groups and lengths."""
 
     prompts_per_step: Count = Field(description="Prompts (groups) trained in a step")
@@ -207,15 +211,17 @@ class Workload(Section):
     dataset_prompts: Count = Field(default=100_000, description="Prompts in an epoch")
     prompt_tokens: TokensLaw = Field(description="Length of a prompt")
     response_tokens: TokensLaw = Field(description="Length of a response, a turn")
-    classes: dict[Name, RequestClass] = Field(default={}, description="Classes of prompts by name; none: all alike")
+    classes: dict[Name, RequestClassConfig] = Field(
+        default={}, description="Classes of prompts by name; none: all alike"
+    )
     intra_group_correlation: float = Field(default=0.0, ge=0, lt=1, description="Of the normal scores of one group")
-    drift: Drift = Field(default=Drift(), description="Growth of the length with the version")
-    turns: Turns | None = Field(default=None, description="None: one turn")
+    drift: DriftConfig = Field(default=DriftConfig(), description="Growth of the length with the version")
+    turns: TurnsConfig | None = Field(default=None, description="None: one turn")
     reward: Reward | None = Field(default=None, description="None: scored in no time")
-    mismatch: Mismatch | None = Field(default=None, description="None: effective sample sizes are not reported")
+    mismatch: MismatchConfig | None = Field(default=None, description="None: effective sample sizes are not reported")
 
 
-class Policy(Section):
+class PolicyConfig(Section):
     """The scheduling policy: a preset and its parameters, or parts, one a choice."""
 
     model_config = ConfigDict(extra="allow")
@@ -234,7 +240,7 @@ class Policy(Section):
             yield ParameterError("preset", None, "the name of a preset, or parts")
 
 
-class Run(Section):
+class RunConfig(Section):
     """How long and how often."""
 
     steps: Count = Field(description="Training steps to simulate, warm-up included")
@@ -242,7 +248,9 @@ class Run(Section):
     replications: Count = Field(default=3, description="Runs with seeds of their own")
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Of the intervals over replications")
     max_simulated_seconds: Positive | None = Field(default=None, description="Stop there; None: no limit")
-    budget: Budget | None = Field(default=None, description="What a run may use up; None: as much as its steps take")
+    budget: SearchBudget | None = Field(
+        default=None, description="What a run may use up; None: as much as its steps take"
+    )
 
     def contradictions(self) -> Iterator[ParameterError]:
         """A warm-up that leaves no step to measure."""
@@ -258,7 +266,7 @@ class Sensitivity(Section):
     reason: Name = Field(description="Why it had to be assumed")
 
 
-class Point(Section):
+class PointConfig(Section):
     """One set of conditions of a headline's sweep."""
 
     label: Name = Field(description="Conditions in short")
@@ -307,7 +315,7 @@ class Headline(Section):
     baseline: Name = Field(description="Arm in the denominator of the speed-up")
     improved: Name = Field(description="Arm of the system")
     assumed: tuple[Name, ...] = Field(strict=False, description="Conditions that the source leaves open")
-    points: tuple[Point, ...] = Field(min_length=1, strict=False, description="Conditions to sweep")
+    points: tuple[PointConfig, ...] = Field(min_length=1, strict=False, description="Conditions to sweep")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """Goodput without objectives, or the other way round."""
@@ -319,7 +327,7 @@ class Headline(Section):
             yield ParameterError("target_share", self.target_share, allowed)
 
 
-class Contention(Section):
+class ContentionConfig(Section):
     """How much engines and trainer slow each other down: hosts, links or GPUs that both use. 1: not at all."""
 
     step_factor_while_training: float = Field(
@@ -341,20 +349,22 @@ class Scenario(Section):
     model: Name = Field(description="Model by catalogue name, or a config.json beside the file that names it")
     cluster: Cluster
     rollout: Rollout
-    trainer: Trainer
-    sync: Sync = Sync()
-    switching: Switching | None = None
-    contention: Contention = Contention()
-    workload: Workload
-    policy: Policy
-    run: Run
+    trainer: TrainerConfig
+    sync: SyncConfig = SyncConfig()
+    switching: SwitchingConfig | None = None
+    contention: ContentionConfig = ContentionConfig()
+    workload: WorkloadConfig
+    policy: PolicyConfig
+    run: RunConfig
     live: Live = Field(default=Live(), description="What a live run needs; a simulated one does not read it")
     learning: Learning | None = Field(default=None, description="What batches are worth; None: no rewards")
     published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
     sensitivity: tuple[Sensitivity, ...] = Field(default=(), strict=False, description="Assumed inputs to vary")
     headline: Headline | None = Field(default=None, description="A published speed-up to bracket")
     framework: Name | None = Field(default=None, description="The training framework that ran it, for reports")
-    entry: Entry | None = Field(default=None, description="The published source that this file holds predictions to")
+    entry: PublishedEntry | None = Field(
+        default=None, description="The published source that this file holds predictions to"
+    )
     search: Search | None = Field(default=None, description="What `rlsim plan` may choose from")
     case: Case | None = Field(default=None, description="A user's observation that the run is to explain")
 

@@ -71,7 +71,7 @@ class Search(Section):
                     yield ParameterError(f"{name}.{key}", key, "an input that is no axis: what is chosen is known")
 
 
-class Budget(Section):
+class SearchBudget(Section):
     """What a run may use up: it ends with the training step in which the first of these is reached."""
 
     rollouts: Count | None = Field(default=None, description="Samples that were begun")

@@ -11,14 +11,14 @@ from rlsim.core.errors import ParameterError
 from rlsim.scenario.section import Count, Fraction, Positive, Seconds, Section
 
 
-class Acceptance(Section):
+class AcceptanceConfig(Section):
     """How often replicas accept new weights, for policies that let them judge."""
 
     probability: float = Field(ge=0, le=1, description="That a candidate passes")
     test_seconds: Seconds = Field(default=0.0, description="Time of a test on the replicas")
 
 
-class Sync(Section):
+class SyncConfig(Section):
     """What it costs to publish weights to the replicas; when it happens is the policy's."""
 
     link_bytes_per_second: Positive | None = Field(
@@ -39,7 +39,7 @@ class Sync(Section):
     tensors: Count | None = Field(default=None, description="Tensors sent one by one; None: not counted")
     per_tensor_seconds: Seconds = Field(default=0.0, description="Overhead of a tensor")
     scope: Literal["global", "per_replica"] = Field(default="global", description="All replicas at once, or each alone")
-    acceptance: Acceptance | None = Field(default=None, description="None: new weights are not judged")
+    acceptance: AcceptanceConfig | None = Field(default=None, description="None: new weights are not judged")
 
     def contradictions(self) -> Iterator[ParameterError]:
         """Two rates for one publication."""

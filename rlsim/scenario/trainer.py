@@ -21,7 +21,7 @@ MEASURED_TRAINER = (
 """Keys of the trainer that a profile gives."""
 
 
-class Trainer(Section):
+class TrainerConfig(Section):
     """The GPUs that run log-probability passes and optimizer updates."""
 
     gpus: Count = Field(description="GPUs that train")

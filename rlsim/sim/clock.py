@@ -19,16 +19,16 @@ CONTROLLER = REPLICAS + 2
 WAKES = REPLICAS + 3
 
 
-class Timer(simpy.Event):
+class SimTimer(simpy.Event):
     """An event that happens by itself at its time. SimPy cannot cancel one: compare before acting."""
 
-    def __init__(self, env: simpy.Environment, action: Callable[[Timer], None]) -> None:
+    def __init__(self, env: simpy.Environment, action: Callable[[SimTimer], None]) -> None:
         self.env = env
         self.callbacks = [action]
         self._ok, self._value, self._defused = True, None, False
 
 
-class Clock(simpy.Environment):
+class SimClock(simpy.Environment):
     """Integer time, in picoseconds since the start, and one event queue."""
 
     now: Ticks
@@ -37,9 +37,9 @@ class Clock(simpy.Environment):
         super().__init__()
         self.events = 0
 
-    def at(self, time: Ticks, priority: int, action: Callable[[Timer], None]) -> Timer:
+    def at(self, time: Ticks, priority: int, action: Callable[[SimTimer], None]) -> SimTimer:
         """Call ``action`` at ``time``, in the order of ``priority`` among equals."""
-        timer = Timer(self, action)
+        timer = SimTimer(self, action)
         self.events += 1
         self.schedule(timer, priority, time - self.now)  # type: ignore[arg-type]
         return timer

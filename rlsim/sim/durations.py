@@ -8,7 +8,7 @@ from typing import Protocol
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.executor.system import Phases, World
+from rlsim.executor.system import Phases, System
 
 Place = tuple[int, int, int]
 """(prompt, attempt, member)."""
@@ -68,7 +68,7 @@ class Durations(Protocol):
 class Modelled:
     """By the world's costs and the workload's laws."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: System) -> None:
         self._world = world
         self._phases = Phases(world.training)
 

@@ -13,7 +13,7 @@ from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.engine.steptime import StepTime
 from rlsim.executor.termination import cut_of
-from rlsim.sim.clock import WAKES, Clock, Timer
+from rlsim.sim.clock import WAKES, SimClock, SimTimer
 
 Then = Callable[[], None]
 
@@ -30,12 +30,12 @@ class Caller(Protocol):
         ...
 
 
-class Fleet:
+class SimFleet:
     """All replicas of a run."""
 
-    def __init__(self, clock: Clock, replicas: Sequence[Replica], log: RunLog, caller: Caller) -> None:
+    def __init__(self, clock: SimClock, replicas: Sequence[Replica], log: RunLog, caller: Caller) -> None:
         self._clock, self.replicas, self._log, self._caller = clock, replicas, log, caller
-        self._timers: list[Timer | None] = [None] * len(replicas)
+        self._timers: list[SimTimer | None] = [None] * len(replicas)
         """The end of the window under way; None while idle."""
         self._waking = [False] * len(replicas)
         self._paused = [False] * len(replicas)
@@ -44,8 +44,8 @@ class Fleet:
         """A version that a replica is to load once it is empty, and how long that will take."""
         self._unreported: list[list[Cut]] = []
         """Of aborts that wait for some replica's boundary."""
-        self._ends: list[Callable[[Timer], None]] = [partial(self._boundary, replica) for replica in replicas]
-        self._wakes: list[Callable[[Timer], None]] = [partial(self._wake, replica) for replica in replicas]
+        self._ends: list[Callable[[SimTimer], None]] = [partial(self._boundary, replica) for replica in replicas]
+        self._wakes: list[Callable[[SimTimer], None]] = [partial(self._wake, replica) for replica in replicas]
 
     def submit(self, index: int, request: Request) -> None:
         """Enqueue a call on a replica."""
@@ -187,7 +187,7 @@ class Fleet:
             if end is not None:
                 self._timers[replica.index] = self._clock.at(end, replica.index, self._ends[replica.index])
 
-    def _boundary(self, replica: Replica, timer: Timer) -> None:
+    def _boundary(self, replica: Replica, timer: SimTimer) -> None:
         index = replica.index
         if timer is not self._timers[index]:
             return
@@ -218,7 +218,7 @@ class Fleet:
             self._waking[replica.index] = True
             self._clock.at(self._clock.now, WAKES + replica.index, self._wakes[replica.index])
 
-    def _wake(self, replica: Replica, timer: Timer) -> None:
+    def _wake(self, replica: Replica, timer: SimTimer) -> None:
         self._waking[replica.index] = False
         if self._stands(replica.index):
             self._begin(replica, self._clock.now)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks
-from rlsim.executor.run import Run, budget_of, make_controller, make_world
-from rlsim.resolve import Plan
+from rlsim.executor.run import FinishedRun, budget_of, make_controller, make_world
+from rlsim.resolve import ResolvedScenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.durations import Durations, Modelled, Place
 from rlsim.sim.simulation import Simulation
@@ -55,7 +55,7 @@ class Recording:
 class Rerun:
     """A simulation with recorded durations."""
 
-    run: Run
+    run: FinishedRun
     unrecorded_steps: int
     """Engine steps beyond the record, which took the modelled time."""
     unrecorded_others: int
@@ -168,7 +168,9 @@ class Recorded:
         return modelled if found is None else found
 
 
-def simulate_recorded(plan: Plan, recording: Recording, replication: int = 0, steps: int | None = None) -> Rerun:
+def simulate_recorded(
+    plan: ResolvedScenario, recording: Recording, replication: int = 0, steps: int | None = None
+) -> Rerun:
     """One replication with recorded durations; ``DeadlockError`` when it cannot progress."""
     workload = plan.workload_of(replication)
     world = make_world(plan, workload)
@@ -182,4 +184,4 @@ def simulate_recorded(plan: Plan, recording: Recording, replication: int = 0, st
     given = plan.scenario.run
     with collector_paused():
         log = simulation.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))
-    return Rerun(Run(plan, replication, log), sum(noise.missing for noise in handed), durations.missing)
+    return Rerun(FinishedRun(plan, replication, log), sum(noise.missing for noise in handed), durations.missing)

@@ -36,36 +36,36 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import to_ticks
 from rlsim.engine.requests import Request
-from rlsim.executor.run import Run, budget_of, make_controller, make_world
-from rlsim.executor.system import World
+from rlsim.executor.run import FinishedRun, budget_of, make_controller, make_world
+from rlsim.executor.system import System
 from rlsim.executor.termination import SECONDS, Budget, Horizon, Timers, cut_of, deadlock_report, final_rows
 from rlsim.executor.trajectories import Calls
 from rlsim.policies.hooks import NeedsRewards
-from rlsim.resolve import Plan
-from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
+from rlsim.resolve import ResolvedScenario
+from rlsim.sim.clock import CONTROLLER, SERVICES, SimClock, SimTimer
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.durations import Durations, Modelled
-from rlsim.sim.fleet import Fleet
-from rlsim.sim.trainer import Trainer, WorkerPool
+from rlsim.sim.fleet import SimFleet
+from rlsim.sim.trainer import SimTrainer, WorkerPool
 
 
 class Simulation:
     """One run of one controller in one world."""
 
     def __init__(
-        self, controller: Controller, world: World, keep_decisions: bool = True, durations: Durations | None = None
+        self, controller: Controller, world: System, keep_decisions: bool = True, durations: Durations | None = None
     ) -> None:
         """Without ``durations`` everything takes as long as the world's costs say."""
         self.log = RunLog()
         self._durations = durations or Modelled(world)
         self._controller, self._world, self._keeps = controller, world, keep_decisions
-        self._clock = Clock()
+        self._clock = SimClock()
         self._calls = Calls(world, lambda replica: world.replicas[replica].version)
         if self._calls.lengths_drift:
             for replica in world.replicas:
                 replica.set_length(self._calls.length)
-        self._fleet = Fleet(self._clock, world.replicas, self.log, self)
-        self._trainer = Trainer(self._clock, world, self._fleet, self.log, self._durations)
+        self._fleet = SimFleet(self._clock, world.replicas, self.log, self)
+        self._trainer = SimTrainer(self._clock, world, self._fleet, self.log, self._durations)
         self._tools = WorkerPool(self._clock, self.log, "tool", world.environments)
         self._rewards = WorkerPool(self._clock, self.log, "reward", world.reward_workers)
         self._restoring: dict[int, Request] = {}
@@ -136,7 +136,7 @@ class Simulation:
             self._attended = True
             self._clock.at(self._clock.now, CONTROLLER, self._attend)
 
-    def _attend(self, timer: Timer) -> None:
+    def _attend(self, timer: SimTimer) -> None:
         controller, now = self._controller, self._clock.now
         horizon = self._horizon
         while self._inbox and not horizon.ended_by:
@@ -162,11 +162,11 @@ class Simulation:
         if horizon.ended_by or self._timers.in_vain:
             self._stop(timer)
 
-    def _out_of_time(self, timer: Timer) -> None:
+    def _out_of_time(self, timer: SimTimer) -> None:
         self._horizon.ended_by = self._horizon.ended_by or SECONDS
         self._stop(timer)
 
-    def _stop(self, timer: Timer) -> None:
+    def _stop(self, timer: SimTimer) -> None:
         if not self._over.triggered:
             self._over.succeed()
 
@@ -289,7 +289,7 @@ class Simulation:
         return deadlock_report(self._clock.now, self._controller, self.log, self._horizon.steps, waiting)
 
 
-def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
+def simulate(plan: ResolvedScenario, replication: int = 0, steps: int | None = None) -> FinishedRun:
     """Run one replication of a plan; ``DeadlockError`` when it cannot progress.
 
     ``ParameterError`` for a policy that decides by rewards, where only a live task would give them.
@@ -302,4 +302,4 @@ def simulate(plan: Plan, replication: int = 0, steps: int | None = None) -> Run:
     run = plan.scenario.run
     with collector_paused():
         log = Simulation(controller, world).run(steps or run.steps, run.max_simulated_seconds, budget_of(plan))
-    return Run(plan, replication, log)
+    return FinishedRun(plan, replication, log)

@@ -14,20 +14,20 @@ from functools import partial
 from rlsim.core.commands import SetRole, Sync, Train
 from rlsim.core.log import RunLog, ServiceRow, SpanRow
 from rlsim.core.ticks import Ticks
-from rlsim.executor.system import World
-from rlsim.sim.clock import Clock
+from rlsim.executor.system import System
+from rlsim.sim.clock import SimClock
 from rlsim.sim.durations import Durations
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.fleet import SimFleet
 
 TRAINER = -1
 Then = Callable[[], None]
 Told = Callable[[bool], None]
 
 
-class Trainer:
+class SimTrainer:
     """One trainer; it does one thing at a time because its controller asks for one."""
 
-    def __init__(self, clock: Clock, world: World, fleet: Fleet, log: RunLog, durations: Durations) -> None:
+    def __init__(self, clock: SimClock, world: System, fleet: SimFleet, log: RunLog, durations: Durations) -> None:
         self._clock, self._world, self._fleet, self._log = clock, world, fleet, log
         self._durations = durations
         self._laws = [replica.law for replica in world.replicas]
@@ -149,7 +149,7 @@ Job = tuple[int, Ticks, Ticks, Callable[[], None]]
 class WorkerPool:
     """``workers`` servers and one queue; None for as many servers as there are jobs."""
 
-    def __init__(self, clock: Clock, log: RunLog, what: str, workers: int | None) -> None:
+    def __init__(self, clock: SimClock, log: RunLog, what: str, workers: int | None) -> None:
         self._clock, self._log, self._what = clock, log, what
         self._free = workers
         self._queue: deque[Job] = deque()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import Plan, PlanError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Published, Scenario, Sensitivity
@@ -22,7 +22,7 @@ class Arm:
     """One arm's replications."""
 
     name: str
-    plan: Plan
+    plan: ResolvedScenario
     outcomes: tuple[Outcome, ...]
 
     def values(self, metric: str) -> list[float]:
@@ -93,7 +93,7 @@ def run_comparison(
 
 
 def compare_plans(
-    made: dict[str, Plan],
+    made: dict[str, ResolvedScenario],
     out: Path | None = None,
     workers: int | None = None,
     done: Callable[[Outcome], None] = lambda outcome: None,
@@ -103,14 +103,14 @@ def compare_plans(
     return compare(next(iter(made.values())).scenario.name, made, outcomes)
 
 
-def plans(document: Document) -> dict[str, Plan]:
+def plans(document: Document) -> dict[str, ResolvedScenario]:
     """A plan for every arm (or for the scenario itself under its name); all faults are raised together."""
-    made: dict[str, Plan] = {}
+    made: dict[str, ResolvedScenario] = {}
     faults: list[str] = []
     for name, scenario in document.resolve_all().items():
         try:
             made[name or scenario.name] = plan(scenario)
-        except PlanError as error:
+        except ResolveError as error:
             faults += document.scenario_error(error.errors, name).faults
     if faults:
         from rlsim.core.errors import ScenarioError
@@ -119,12 +119,12 @@ def plans(document: Document) -> dict[str, Plan]:
     return made
 
 
-def tasks(made: dict[str, Plan], out: Path | None) -> list[Task]:
+def tasks(made: dict[str, ResolvedScenario], out: Path | None) -> list[Task]:
     """Every replication of every arm, then the sensitivities of each on its first replication."""
     return replications(made, out) + [Task(label, scenario, 0) for label, scenario, *_ in _variants(made)]
 
 
-def replications(made: dict[str, Plan], out: Path | None) -> list[Task]:
+def replications(made: dict[str, ResolvedScenario], out: Path | None) -> list[Task]:
     """Every replication of every arm."""
     return [
         Task(name, found.scenario, replication, out and out / arm_folder(name) / f"replication-{replication}")
@@ -133,7 +133,7 @@ def replications(made: dict[str, Plan], out: Path | None) -> list[Task]:
     ]
 
 
-def compare(name: str, made: dict[str, Plan], outcomes: Sequence[Outcome]) -> Comparison:
+def compare(name: str, made: dict[str, ResolvedScenario], outcomes: Sequence[Outcome]) -> Comparison:
     """Outcomes of ``tasks``, in their order, put together."""
     arms, at = [], 0
     for arm, found in made.items():
@@ -148,7 +148,7 @@ def compare(name: str, made: dict[str, Plan], outcomes: Sequence[Outcome]) -> Co
     return Comparison(name, tuple(arms), tuple(shifts))
 
 
-def _variants(made: dict[str, Plan]) -> Iterator[tuple[str, Scenario, str, Sensitivity, float]]:
+def _variants(made: dict[str, ResolvedScenario]) -> Iterator[tuple[str, Scenario, str, Sensitivity, float]]:
     for name, found in made.items():
         for given in found.scenario.sensitivity:
             for value in given.values:

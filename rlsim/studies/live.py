@@ -20,7 +20,7 @@ from rlsim.live.backends import backend as backend_of
 from rlsim.live.protocols import Learnt
 from rlsim.live.run import Backend, LiveRun, Watch, refuse, run_live
 from rlsim.live.site import Site
-from rlsim.resolve import Plan, Source
+from rlsim.resolve import ResolvedScenario, Source
 from rlsim.results.bottleneck import verdict
 from rlsim.results.latency import latency
 from rlsim.results.metrics import metrics
@@ -47,7 +47,7 @@ class Told:
 
 def run_arm(
     name: str,
-    plan: Plan,
+    plan: ResolvedScenario,
     engine: str,
     out: Path | None = None,
     replication: int = 0,
@@ -70,7 +70,7 @@ def run_arm(
 
 
 def _journalled(
-    plan: Plan, backend: Backend, directory: Path | None, work: Path, replication: int, watch: Watch
+    plan: ResolvedScenario, backend: Backend, directory: Path | None, work: Path, replication: int, watch: Watch
 ) -> LiveRun:
     if directory is None:
         return run_live(plan, backend, NoJournal(), work, replication, watch=watch)
@@ -136,7 +136,7 @@ def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -
     return unsaved
 
 
-def _comparison(name: str, plan: Plan, made: LiveRun, engine: str, backend: Backend) -> Comparison | None:
+def _comparison(name: str, plan: ResolvedScenario, made: LiveRun, engine: str, backend: Backend) -> Comparison | None:
     if len(made.run.log.iterations) <= plan.scenario.run.warmup_steps:
         return None
     told, headline = metrics(made.run), plan.scenario.headline

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlsim.resolve import Plan
+    from rlsim.resolve import ResolvedScenario
     from rlsim.scenario.published import Published
     from rlsim.studies.runs.record import Outcome
 
@@ -25,7 +25,7 @@ def is_of_engine(row: Published) -> bool:
     return row.of == "engine_step_seconds"
 
 
-def engine_step_seconds(row: Published, plan: Plan) -> float:
+def engine_step_seconds(row: Published, plan: ResolvedScenario) -> float:
     """A step that decodes the row's batch."""
     decodes, context = row.decodes or 0, row.context_tokens or 0
     return plan.pools[0].law.decode_seconds(decodes, float(decodes * context))

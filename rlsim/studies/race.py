@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.allocation import BANDS, Allotted
 from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
@@ -68,7 +68,7 @@ def run_race(
 
 
 def race_plans(
-    made: dict[str, Plan],
+    made: dict[str, ResolvedScenario],
     target: float,
     out: Path | None = None,
     workers: int | None = None,

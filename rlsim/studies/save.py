@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rlsim import __version__
 from rlsim.core.errors import ParameterError
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, replacing, write_metrics, write_run
 from rlsim.results.tables import TABLES
 from rlsim.scenario.document import resolved_yaml
@@ -32,7 +32,7 @@ VERSIONS = ("simpy", "numpy", "scipy", "pandas", "pyarrow")
 """What may change a figure in its last digits, or how it is stored."""
 
 
-def save_run(directory: Path, run: Run) -> None:
+def save_run(directory: Path, run: FinishedRun) -> None:
     """One replication: tables and decisions, and of the first also the trace and the figures."""
     write_run(directory, run)
     if run.replication == 0:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlsim.core.errors import ParameterError, ScenarioError, unknown
-from rlsim.resolve import Plan, PlanError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.results.statistics import Estimate, interval, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Scenario
@@ -32,7 +32,7 @@ class Variant:
     scenario: Scenario
     run: str
     """Hash of what its runs are made from."""
-    plan: Plan
+    plan: ResolvedScenario
 
     @property
     def label(self) -> str:
@@ -70,7 +70,7 @@ def variant(document: Document, choice: Choice) -> Variant:
     scenario = laid.resolve_only(arm)
     try:
         made = plan(scenario)
-    except PlanError as error:
+    except ResolveError as error:
         raise laid.scenario_error(error.errors, arm) from None
     return Variant({name: one.text for name, one in choice.items()}, scenario, identity(scenario), made)
 

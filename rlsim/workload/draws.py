@@ -24,7 +24,7 @@ from numpy.random import Generator
 
 from rlsim.core.checks import above
 from rlsim.core.streams import FloatArray, IndexedNormals, IndexedUniforms, PlacedStream
-from rlsim.workload.lengths import LengthLaw
+from rlsim.workload.lengths import LengthDistribution
 
 GROUPS_KEPT = 8192
 """Groups (at a turn) whose values are remembered; a forgotten one is drawn again, the same."""
@@ -120,8 +120,8 @@ class ClassLaws:
     """What the prompts of one class ask for; ``share`` is relative to the other classes'."""
 
     share: float
-    prompt_length: LengthLaw
-    response_length: LengthLaw
+    prompt_length: LengthDistribution
+    response_length: LengthDistribution
 
     def __post_init__(self) -> None:
         above("share", self.share, 0.0)

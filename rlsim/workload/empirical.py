@@ -17,7 +17,7 @@ import numpy as np
 from rlsim.core.checks import LARGEST_CAP_TOKENS, whole
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.streams import FloatArray
-from rlsim.workload.lengths import LengthLaw
+from rlsim.workload.lengths import LengthDistribution
 
 LARGEST_FILE_BYTES = 64 * 2**20
 LARGEST_COUNT = 2_000_000
@@ -100,7 +100,7 @@ def _csv_items(file: Path, path: str, text: str, column: str | None) -> Iterator
 
 
 @dataclass(frozen=True, slots=True)
-class Empirical(LengthLaw):
+class Empirical(LengthDistribution):
     """Each of ``tokens`` alike; a cap of 0 stands for the largest.
 
     Values at the cap they were recorded under are cut ones: a drift cannot know how long they would be.

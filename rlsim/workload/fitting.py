@@ -17,9 +17,9 @@ from rlsim.core.checks import above, whole, within
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import FloatArray
 from rlsim.workload.empirical import Empirical
-from rlsim.workload.lengths import Gamma, LengthLaw, Lognormal, Pareto, described
+from rlsim.workload.lengths import Gamma, LengthDistribution, Lognormal, Pareto, described
 
-Law = TypeVar("Law", bound=LengthLaw)
+Law = TypeVar("Law", bound=LengthDistribution)
 
 _SIGMAS = tuple(0.02 * 1.15**i for i in range(45))
 _SHAPES = tuple(0.05 * 1.1**i for i in range(80))
@@ -97,9 +97,9 @@ def _bisect(make: Callable[[float], Law], low: float, high: float, mean: float) 
 class Fit:
     """The law chosen for some samples, and the Kolmogorov-Smirnov distance of every candidate."""
 
-    law: LengthLaw
+    law: LengthDistribution
     ks_distance: float
-    candidates: Mapping[str, tuple[LengthLaw, float]]
+    candidates: Mapping[str, tuple[LengthDistribution, float]]
 
     def describe(self) -> str:
         """The choice, then each candidate with its distance."""
@@ -115,7 +115,7 @@ class _Observed:
     below: FloatArray
     up_to: FloatArray
 
-    def distance(self, law: LengthLaw) -> float:
+    def distance(self, law: LengthDistribution) -> float:
         """Largest gap between the two step functions, seen from both sides of every observed length."""
         before = np.where(self.values > 1, law.cdf(np.maximum(self.values - 0.5, 0.5)), 0.0)
         gaps = (np.abs(law.cdf(self.values + 0.5) - self.up_to), np.abs(before - self.below))
@@ -149,12 +149,12 @@ def _choose(distances: Mapping[str, float], count: int, tolerance: float) -> str
     return closest if distances[closest] <= tolerance else "empirical"
 
 
-def _candidates(tokens: FloatArray, median: float, cap: int) -> dict[str, tuple[LengthLaw, float]]:
+def _candidates(tokens: FloatArray, median: float, cap: int) -> dict[str, tuple[LengthDistribution, float]]:
     from scipy.special import gammaincinv
 
     observed = _observe(tokens, cap)
     tails = [_tail(tokens, median, share, cap) for share in _TAIL_SHARES]
-    found: dict[str, tuple[LengthLaw, float]] = {}
+    found: dict[str, tuple[LengthDistribution, float]] = {}
     found["lognormal"] = _search(lambda sigma: Lognormal(median, sigma, cap), _SIGMAS, observed)
     found["gamma"] = _search(lambda k: Gamma(median / float(gammaincinv(k, 0.5)), k, cap), _SHAPES, observed)
     laws = [law for law in tails if law is not None]
@@ -205,7 +205,7 @@ _PROMPTS = 401
 _REACH = 8.0
 
 
-def group_max_ratio(law: LengthLaw, members: int, rho: float = 0.0) -> float:
+def group_max_ratio(law: LengthDistribution, members: int, rho: float = 0.0) -> float:
     """M_tail = E[longest of the group] / E[length], under the Gaussian copula of correlation ``rho``.
 
     Numeric, no luck: given the prompt's score the members are independent, so the score of the longest

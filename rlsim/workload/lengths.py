@@ -20,7 +20,7 @@ from rlsim.core.streams import FloatArray
 TokenArray = npt.NDArray[np.int64]
 
 
-class LengthLaw(Protocol):
+class LengthDistribution(Protocol):
     """A law of lengths in [1, cap_tokens] tokens, given by its quantiles."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class LengthLaw(Protocol):
         return 1.0 - float(self.cdf(np.array([self.cap_tokens + 0.5]))[0])
 
 
-def described(law: LengthLaw) -> str:
+def described(law: LengthDistribution) -> str:
     """The law, its cap and how often that bites."""
     return f"{law.describe()}, cap {law.cap_tokens:,} (cuts {law.truncated_share():.1%})"
 
@@ -62,7 +62,7 @@ def _own_cap(cap_tokens: int, largest: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(LengthLaw):
+class Constant(LengthDistribution):
     """Always ``tokens``; a cap of 0 stands for ``tokens`` itself."""
 
     tokens: int
@@ -86,7 +86,7 @@ class Constant(LengthLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform(LengthLaw):
+class Uniform(LengthDistribution):
     """Every whole number of [low_tokens, high_tokens] alike; a cap of 0 stands for ``high_tokens``."""
 
     low_tokens: int
@@ -115,7 +115,7 @@ class Uniform(LengthLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Lognormal(LengthLaw):
+class Lognormal(LengthDistribution):
     """Normal in log tokens; ``median_tokens`` and ``sigma`` are those of the uncapped law."""
 
     median_tokens: float
@@ -145,7 +145,7 @@ class Lognormal(LengthLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Gamma(LengthLaw):
+class Gamma(LengthDistribution):
     """Gamma with uncapped mean ``shape * scale_tokens``; shape 1 is the exponential."""
 
     scale_tokens: float
@@ -175,7 +175,7 @@ class Gamma(LengthLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Pareto(LengthLaw):
+class Pareto(LengthDistribution):
     """A power-law tail above ``threshold_tokens``, over a lognormal body.
 
     A share ``tail_share`` of lengths exceeds the threshold, as (x / threshold) ** -tail_index; below it the
@@ -239,7 +239,7 @@ class Pareto(LengthLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture(LengthLaw):
+class Mixture(LengthDistribution):
     """Each length is from ``laws[i]`` with probability ``weights[i]`` (scaled to sum to 1).
 
     Laws whose cap bites must share one cap: an engine has one limit. Quantiles are by interpolation of
@@ -247,7 +247,7 @@ class Mixture(LengthLaw):
     """
 
     weights: tuple[float, ...]
-    laws: tuple[LengthLaw, ...]
+    laws: tuple[LengthDistribution, ...]
     cap_tokens: int = field(init=False)
     _cdf: FloatArray = field(init=False, repr=False, compare=False)
     _tokens: FloatArray = field(init=False, repr=False, compare=False)

@@ -24,7 +24,7 @@ from rlsim.workload.latency import (
     LognormalLatency,
     NormalLatency,
 )
-from rlsim.workload.lengths import Constant, LengthLaw, Lognormal, Mixture, Pareto, Uniform
+from rlsim.workload.lengths import Constant, LengthDistribution, Lognormal, Mixture, Pareto, Uniform
 
 Fields = Mapping[str, object]
 
@@ -55,7 +55,7 @@ LATENCY_FIELDS: dict[str, dict[str, bool]] = {
 }
 
 
-def law_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = Path()) -> LengthLaw:
+def law_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = Path()) -> LengthDistribution:
     """The length law ``kind`` with the keys ``fields``; ``path`` is where the user wrote them.
 
     Files are relative to ``directory``. ParameterError names the key path of what is wrong.
@@ -105,7 +105,7 @@ def _lognormal(fields: Fields, directory: Path) -> Lognormal:
     return fit_lognormal(median, mean, sigma, _cap(fields))
 
 
-def _gamma(fields: Fields, directory: Path) -> LengthLaw:
+def _gamma(fields: Fields, directory: Path) -> LengthDistribution:
     return fit_gamma(_real(fields, "mean_tokens"), _real(fields, "shape"), _cap(fields))
 
 
@@ -133,7 +133,7 @@ def _mixture(fields: Fields, directory: Path) -> Mixture:
     return Mixture(tuple(checked), tuple(parts))
 
 
-def _component(part: object, path: str, directory: Path) -> LengthLaw:
+def _component(part: object, path: str, directory: Path) -> LengthDistribution:
     if not isinstance(part, Mapping):
         return Constant(whole(path, part))
     fields = {str(key): value for key, value in part.items()}
@@ -197,7 +197,7 @@ def _empirical_latency(fields: Fields, directory: Path) -> EmpiricalLatency:
     return EmpiricalLatency(tuple(within(f"values.{i}", v, 0.0, LONGEST_SECONDS) for i, v in values))
 
 
-_LENGTHS: dict[str, Callable[[Fields, Path], LengthLaw]] = {
+_LENGTHS: dict[str, Callable[[Fields, Path], LengthDistribution]] = {
     "constant": _constant,
     "lognormal": _lognormal,
     "gamma": _gamma,

@@ -21,7 +21,7 @@ from rlsim.core.view import as_made
 from rlsim.workload.draws import ClassLaws, ClassOf, Copula, GroupDraws, Independent
 from rlsim.workload.fitting import group_max_ratio
 from rlsim.workload.latency import LatencyLaw
-from rlsim.workload.lengths import LengthLaw, described
+from rlsim.workload.lengths import LengthDistribution, described
 from rlsim.workload.mismatch import Mismatch
 
 ATTEMPTS_PER_EPOCH = 1000
@@ -54,16 +54,16 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class TurnDraws:
     """Trajectories of several turns. ``count`` is a law of whole numbers of turns; its cap is the most.
 
     The count shares the group's correlation and the prompt's score with the lengths: a long prompt has both
     longer and more turns. Tool latency (seconds) and output (tokens) are independent of all else.
     """
 
-    count: LengthLaw
+    count: LengthDistribution
     tool_latency: LatencyLaw
-    tool_output_tokens: LengthLaw
+    tool_output_tokens: LengthDistribution
 
 
 class _Luck:
@@ -88,7 +88,7 @@ class _Luck:
 
 
 class _Tools:
-    def __init__(self, seed: int, size: int, copula: Copula, turns: Turns) -> None:
+    def __init__(self, seed: int, size: int, copula: Copula, turns: TurnDraws) -> None:
         self.counts = GroupDraws(seed, "turns", size, copula, turns.count.quantile)
         self.latencies = GroupDraws(seed, "tool latency", size, Independent(), turns.tool_latency.quantile)
         self.outputs = GroupDraws(seed, "tool output", size, Independent(), turns.tool_output_tokens.quantile)
@@ -106,11 +106,11 @@ class Workload:
     seed: int
     group_size: int
     dataset_prompts: int
-    prompt_length: LengthLaw
-    response_length: LengthLaw
+    prompt_length: LengthDistribution
+    response_length: LengthDistribution
     intra_group_correlation: float = 0.0
     drift: Drift | None = None
-    turns: Turns | None = None
+    turns: TurnDraws | None = None
     reward_latency: LatencyLaw | None = None
     mismatch: Mismatch | None = None
     classes: tuple[ClassLaws, ...] = ()
@@ -128,12 +128,12 @@ class Workload:
         return as_made(self)
 
     @property
-    def prompt_laws(self) -> tuple[LengthLaw, ...]:
+    def prompt_laws(self) -> tuple[LengthDistribution, ...]:
         """Laws of prompt lengths by class; one without classes."""
         return tuple(found.prompt_length for found in self.classes) or (self.prompt_length,)
 
     @property
-    def response_laws(self) -> tuple[LengthLaw, ...]:
+    def response_laws(self) -> tuple[LengthDistribution, ...]:
         """Laws of a turn's lengths by class; one without classes."""
         return tuple(found.response_length for found in self.classes) or (self.response_length,)
 

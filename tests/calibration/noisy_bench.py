@@ -8,11 +8,11 @@ import numpy as np
 
 from calibration.measure.design import Limits
 from calibration.measure.points import Point, TimedStep
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 LIMITS = Limits(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=2304, block_size=128, kv_blocks=1400)
 
-TRUTH = StepLaw.affine(
+TRUTH = StepTimeModel.affine(
     base_seconds=6.2e-3,
     per_sequence_seconds=4.0e-4,
     per_kv_token_seconds=8.0e-7,
@@ -20,7 +20,7 @@ TRUTH = StepLaw.affine(
     per_pair_seconds=1.7e-7,
 )
 
-BENT = StepLaw(
+BENT = StepTimeModel(
     tokens=(1, 16, 256, 2048),
     dense_seconds=(6.0e-3, 6.4e-3, 3.0e-2, 3.4e-1),
     sequences=(1, 64),
@@ -39,7 +39,7 @@ KINKED = replace(BENT, tokens=(1, 24, 400, 2048), dense_seconds=(6.0e-3, 6.6e-3,
 class NoisyBench:
     """Host speed flips between full and less than half for seconds; steps jitter and are interrupted."""
 
-    law: StepLaw
+    law: StepTimeModel
     seed: int
     slow_share: float = 1 / 3
     """Of the time that the host is slow, by a factor of 2 to 2.75 (240 against 520 to 660 us)."""

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.logs.matching import with_settings
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.resolve import plan
 from rlsim.results.tables import tables
 from rlsim.scenario.schema import Scenario
@@ -87,12 +87,12 @@ def role_change_seconds() -> float:
 
 
 @cache
-def true_run(settings: Settings = (), replication: int = 0) -> Run:
+def true_run(settings: Settings = (), replication: int = 0) -> FinishedRun:
     """The run that was "real"."""
     return simulate(plan(true_scenario(settings)), replication)
 
 
-def steps_of(run: Run) -> pd.DataFrame:
+def steps_of(run: FinishedRun) -> pd.DataFrame:
     """One row a step: what every framework measures, under our names."""
     made = tables(run)
     samples, updates = made["samples"], made["updates"]
@@ -288,7 +288,7 @@ def write_tensorboard(folder: Path, table: pd.DataFrame, names: Named = NEMO_RL)
     return folder
 
 
-def write_vllm_lines(folder: Path, run: Run, every_seconds: float, capacity: int) -> Path:
+def write_vllm_lines(folder: Path, run: FinishedRun, every_seconds: float, capacity: int) -> Path:
     """A line an interval and engine; a request's first token is made by the step of its last chunk."""
     lines = [f"INFO 01-01 10:00:00 [kv_cache_utils.py:1]  GPU KV cache size: {capacity:,} tokens"]
     for engine in range(run.plan.shape.replicas):

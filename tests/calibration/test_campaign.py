@@ -18,7 +18,7 @@ from calibration.measure.design import make_design
 from calibration.measure.journal import SampleStore
 from calibration.measure.measurements import Visit, best_by_point, best_reference, noise_floor
 from rlsim.core.errors import RlsimError
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 DESIGN = make_design(LIMITS)
 WITHIN_TWO_PERCENT_SECONDS = 900
@@ -33,7 +33,7 @@ def campaign(bench: NoisyBench, file: Path, budget_seconds: float = 900, toleran
     return Campaign(bench, DESIGN, store, budget_seconds, tolerance, clock=bench.clock, report=lambda line: None)
 
 
-def worst_error(law: StepLaw, truth: StepLaw) -> float:
+def worst_error(law: StepTimeModel, truth: StepTimeModel) -> float:
     """Over every composition that the campaign may visit, those never fitted included."""
     samples = [point.sample(1.0) for point in DESIGN.domain]
     return max(abs(predicted_seconds(law, at) / predicted_seconds(truth, at) - 1.0) for at in samples)
@@ -53,7 +53,9 @@ def test_a_straight_law_is_recovered_within_two_percent_through_bursts(tmp_path:
 
 @pytest.mark.parametrize("truth", [BENT, KINKED], ids=["bends where the fit may", "bends elsewhere"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_bent_law_is_recovered_within_two_percent_at_every_step(tmp_path: Path, seed: int, truth: StepLaw) -> None:
+def test_a_bent_law_is_recovered_within_two_percent_at_every_step(
+    tmp_path: Path, seed: int, truth: StepTimeModel
+) -> None:
     ran = campaign(NoisyBench(truth, seed), tmp_path / "samples.jsonl", WITHIN_TWO_PERCENT_SECONDS)
     ran.run()
     law = ran.fit().law

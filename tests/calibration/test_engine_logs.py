@@ -22,7 +22,7 @@ from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.resolve import plan
 from rlsim.scenario.document import load
 
@@ -136,7 +136,7 @@ def serving_run() -> RecordedRun:
         for prompt, output, at in zip(prompts, outputs, arrivals - arrivals[0], strict=True)
     )
     asked = RecordedRun("l4_qwen3-0.6b", SETTINGS, timelines)
-    served = replay(asked, engine_limits(asked), StepLaw.affine(*LAW), asynchronous=True)
+    served = replay(asked, engine_limits(asked), StepTimeModel.affine(*LAW), asynchronous=True)
     return replace(asked, timelines=served.timelines)
 
 
@@ -181,7 +181,7 @@ def test_a_serving_run_becomes_a_scenario_that_runs(tmp_path: Path) -> None:
     scenario = load(str(tmp_path / "o" / "scenario.yaml")).resolve()
     made = plan(scenario)
     assert made.pools[0].law.decode_seconds(8, 8000) == pytest.approx(
-        StepLaw.affine(*LAW).decode_seconds(8, 8000), rel=0.02
+        StepTimeModel.affine(*LAW).decode_seconds(8, 8000), rel=0.02
     )
     assert scenario.cluster.device == "L4"
 

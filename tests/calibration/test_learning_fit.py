@@ -13,7 +13,7 @@ from calibration.rewards.fit import Given, LearningFit, fit_learning
 from calibration.rewards.log import RewardLog, read_rewards, read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.core.errors import ParameterError
-from rlsim.learning.course import Course, TrainedSample
+from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
 from rlsim.learning.staleness import METHODS
 
@@ -45,7 +45,7 @@ def model(truth: dict[str, float]) -> LearningModel:
 @cache
 def rewards(seed: int, epochs: int = EPOCHS, half_updates: float = 60.0) -> pd.DataFrame:
     """The rewards of synchronous training, an update a version, in the columns of a run's table."""
-    course = Course(model({**TRUTH, "curve.half_updates": half_updates}), seed, PROMPTS)
+    course = LearningDynamics(model({**TRUTH, "curve.half_updates": half_updates}), seed, PROMPTS)
     draw, rows, version = np.random.default_rng(seed), [], 0
     for epoch in range(epochs):
         for prompts in draw.permutation(PROMPTS).reshape(-1, A_STEP):
@@ -102,7 +102,7 @@ STEPS = 60
 def strategy(seed: int, exponent: float, informative: bool) -> pd.DataFrame:
     """Rewards of training on whatever comes, or on groups alone that do not agree; an update a version."""
     effect = BatchEffect(information_exponent=exponent)
-    course = Course(replace(model(TRUTH), effect=effect), seed, PROMPTS)
+    course = LearningDynamics(replace(model(TRUTH), effect=effect), seed, PROMPTS)
     draw, rows, group = np.random.default_rng(seed), [], 0
     for version in range(STEPS):
         batch: list[TrainedSample] = []
@@ -133,7 +133,7 @@ def local(seed: int, transfer: float) -> LearningFit:
         method=METHODS["none"],
         reference=Reference(SEEN / 6 * GROUP, GROUP),
     )
-    course, draw, rows = Course(truth, seed, SEEN), np.random.default_rng(seed), []
+    course, draw, rows = LearningDynamics(truth, seed, SEEN), np.random.default_rng(seed), []
     for version in range(42):
         if version % 6 == 0:
             order = draw.permutation(SEEN).reshape(6, -1)

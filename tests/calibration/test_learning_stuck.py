@@ -12,7 +12,7 @@ import pytest
 from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
-from rlsim.learning.course import Course, TrainedSample
+from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, Domain, LearningModel, Population, Reference
 from rlsim.learning.staleness import METHODS
 
@@ -36,7 +36,7 @@ def model(stuck: float) -> LearningModel:
 @cache
 def rewards(seed: int, stuck: float) -> pd.DataFrame:
     """Of synchronous uniform training, an update a version."""
-    course, draw, rows = Course(model(stuck), seed, PROMPTS), np.random.default_rng(seed), []
+    course, draw, rows = LearningDynamics(model(stuck), seed, PROMPTS), np.random.default_rng(seed), []
     for version in range(STEPS):
         if version % (PROMPTS // A_STEP) == 0:
             order = draw.permutation(PROMPTS).reshape(-1, A_STEP)

@@ -13,7 +13,7 @@ import pytest
 from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
-from rlsim.learning.course import Course
+from rlsim.learning.course import LearningDynamics
 from rlsim.learning.model import Curve, Domain, LearningModel, LengthCoupling, Population
 from rlsim.resolve.learning import make_learning
 from rlsim.scenario.document import load
@@ -37,7 +37,7 @@ def rewards(seed: int, stuck: float = STUCK) -> pd.DataFrame:
         lengths=LengthCoupling(*list(TRUTH.values())[:3]),
         curve=Curve(GIVEN.asymptote, 30, GIVEN.steepness),
     )
-    course, draw, rows = Course(model, seed, PROMPTS), np.random.default_rng(seed), []
+    course, draw, rows = LearningDynamics(model, seed, PROMPTS), np.random.default_rng(seed), []
     for visit in range(VISITS):
         for prompt in range(PROMPTS):
             for member in range(GROUP):

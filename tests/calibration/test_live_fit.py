@@ -13,9 +13,9 @@ from calibration.fitting.robust_regression import robust
 from calibration.live_runs.fit import fit_live, fit_steps
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
-from rlsim.costs.steplaw import StepLaw
-from rlsim.executor.run import Run
-from rlsim.resolve import Plan, plan
+from rlsim.costs.steplaw import StepTimeModel
+from rlsim.executor.run import FinishedRun
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.sim.simulation import simulate
 from rlsim.studies.parity.study import Ask, Fitted, overridden, study
 from rlsim.studies.parity.trial import lived
@@ -44,11 +44,11 @@ GUESS = {
 }
 
 
-def planned(preset: str, changes: dict[str, Any]) -> Plan:
+def planned(preset: str, changes: dict[str, Any]) -> ResolvedScenario:
     return plan(scenario({"preset": preset, **POLICIES[preset]}, **changes))
 
 
-def ran(preset: str, backend: Disturbed | None = None) -> Run:
+def ran(preset: str, backend: Disturbed | None = None) -> FinishedRun:
     return lived(planned(preset, REAL), backend or Disturbed()).run
 
 
@@ -56,7 +56,7 @@ def test_the_law_of_undisturbed_steps_is_found() -> None:
     found = fit_steps([row for preset in FIVE for row in ran(preset).log.windows])
     given = REAL["rollout__step_time"]
     law, truth = (
-        StepLaw.affine(**{f"{name}_seconds": values.get(f"{name}_seconds", 0.0) for name in found.coefficients})
+        StepTimeModel.affine(**{f"{name}_seconds": values.get(f"{name}_seconds", 0.0) for name in found.coefficients})
         for values in ({f"{name}_seconds": value for name, value in found.coefficients.items()}, given)
     )
     for batch in ((1, 60, 0, 0, 0), (8, 900, 0, 0, 0), (3, 300, 1, 24, 300), (0, 0, 6, 144, 1800)):
@@ -79,7 +79,7 @@ def test_a_calibrated_guess_predicts_a_run_that_it_has_not_seen(preset: str) -> 
 
 
 def test_a_parity_study_calibrates_on_runs_of_its_own() -> None:
-    seen: list[Run] = []
+    seen: list[FinishedRun] = []
 
     def calibrate(runs: Any) -> Fitted:
         seen.extend(runs)
@@ -114,7 +114,7 @@ def test_noise_is_felt_in_the_mean() -> None:
     """Steps that take up to 40 % more or less, at random: their sum is kept."""
     windows = [row for preset in FIVE for row in ran(preset, Disturbed(random_steps(0.4))).log.windows]
     found = fit_steps(windows)
-    law = StepLaw.affine(**{f"{name}_seconds": value for name, value in found.coefficients.items()})
+    law = StepTimeModel.affine(**{f"{name}_seconds": value for name, value in found.coefficients.items()})
     fitted = sum(law.mixed_seconds(row.decodes, row.kv_tokens, row.chunks, row.prefill_tokens, 0) for row in windows)
     measured = sum(row.end - row.start for row in windows) / 1e12
     assert fitted == pytest.approx(measured, rel=0.01)

@@ -13,7 +13,7 @@ import pandas as pd
 from calibration.rewards.fit import Given, LearningFit, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines
-from rlsim.learning.course import Course, TrainedSample
+from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
 from rlsim.learning.staleness import METHODS
 
@@ -32,7 +32,7 @@ def rewards(seed: int) -> pd.DataFrame:
         method=METHODS["none"],
         reference=Reference(A_STEP * GROUP, GROUP),
     )
-    course, draw, rows = Course(model, seed, PROMPTS), np.random.default_rng(seed), []
+    course, draw, rows = LearningDynamics(model, seed, PROMPTS), np.random.default_rng(seed), []
     for version in range(STEPS):
         batch = [
             TrainedSample(int(p), version * A_STEP + i, course.reward(int(p), version, m, version), 0.0, 100)

@@ -17,7 +17,7 @@ from calibration.measure.measurements import Visit
 from calibration.measure.points import Point
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 MADE_UP = Provenance("fitted", "made-up visits")
 POINTS = make_design(LIMITS).initial
@@ -28,7 +28,7 @@ def visit(point: Point, seconds: float) -> Visit:
     return Visit(point, 0, seconds, kv_tokens, steps=5, calm_steps=5, reference_seconds=1e-3, used_seconds=0.0)
 
 
-def visits_of(law: StepLaw, factors: np.ndarray | None = None) -> list[Visit]:
+def visits_of(law: StepTimeModel, factors: np.ndarray | None = None) -> list[Visit]:
     shares = np.ones(len(POINTS)) if factors is None else factors
     return [
         visit(point, predicted_seconds(law, point.sample(1.0)) * share)
@@ -36,17 +36,17 @@ def visits_of(law: StepLaw, factors: np.ndarray | None = None) -> list[Visit]:
     ]
 
 
-def fitted(law: StepLaw, factors: np.ndarray | None = None) -> RobustFit:
+def fitted(law: StepTimeModel, factors: np.ndarray | None = None) -> RobustFit:
     return fit_visits(visits_of(law, factors), MADE_UP)
 
 
-def errors(law: StepLaw, truth: StepLaw) -> list[float]:
+def errors(law: StepTimeModel, truth: StepTimeModel) -> list[float]:
     samples = [point.sample(1.0) for point in POINTS]
     return [abs(predicted_seconds(law, at) / predicted_seconds(truth, at) - 1.0) for at in samples]
 
 
 straight_laws = st.builds(
-    lambda base, token, beyond, kv, pair: StepLaw.affine(base, token * (1 + beyond), kv, token, pair),
+    lambda base, token, beyond, kv, pair: StepTimeModel.affine(base, token * (1 + beyond), kv, token, pair),
     st.floats(1e-4, 1e-1),
     st.floats(1e-7, 1e-3),
     st.floats(0.0, 10.0),
@@ -57,7 +57,7 @@ straight_laws = st.builds(
 
 @given(law=straight_laws)
 @settings(deadline=None, max_examples=60)
-def test_without_noise_a_straight_law_is_found_exactly(law: StepLaw) -> None:
+def test_without_noise_a_straight_law_is_found_exactly(law: StepTimeModel) -> None:
     assert max(errors(fitted(law).law, law)) < 1e-3
 
 

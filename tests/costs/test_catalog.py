@@ -18,7 +18,7 @@ from calibration.silicon_tables.cases import read_cases
 from calibration.silicon_tables.tables import CASES
 from rlsim.costs import catalogue
 from rlsim.costs.profile import Profile, catalog_folder, list_profiles, load_profile
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 BARS = {
     ("dense", "decode"): (0.02, 0.06),
@@ -41,7 +41,7 @@ def family(profile: Profile) -> str:
     return "dense" if catalogue.model(profile.model).experts is None else "experts"
 
 
-def errors(profile: Profile, kind: str, law: StepLaw | None = None) -> np.ndarray:
+def errors(profile: Profile, kind: str, law: StepTimeModel | None = None) -> np.ndarray:
     assert profile.step is not None
     samples = [sample for sample in samples_of(profile.step.held_out_points) if sample.kind == kind]
     fitted = law or profile.step.law

@@ -13,7 +13,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.profile import load_profile
 from rlsim.costs.roofline import TOKEN_KNOTS, Efficiency, Partition, roofline
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 
 SHARES = st.floats(0.05, 1.0)
 H100 = device("H100-SXM")
@@ -21,7 +21,7 @@ MODEL = model("Llama-3.1-8B")
 NO_OVERHEAD = Efficiency(layer_seconds=0.0, sequence_seconds=0.0)
 
 
-def on_share(share: Partition) -> StepLaw:
+def on_share(share: Partition) -> StepTimeModel:
     return roofline(MODEL, share.device(H100), efficiency=NO_OVERHEAD)
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rlsim.core.errors import ParameterError
 from rlsim.costs.fields import Fields
 from rlsim.costs.profile import list_profiles, load_profile
-from rlsim.costs.steplaw import GIVEN, StepLaw
+from rlsim.costs.steplaw import GIVEN, StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
-LAW = StepLaw(
+LAW = StepTimeModel(
     tokens=(1, 64, 1024),
     dense_seconds=(6e-3, 7e-3, 2e-2),
     sequences=(1, 256),
@@ -49,7 +49,7 @@ def test_the_integer_table_is_within_half_a_picosecond_a_term(step: tuple[int, .
 
 
 def test_the_integer_table_equals_the_law_where_coefficients_are_whole_picoseconds() -> None:
-    law = StepLaw.affine(1e-3, 2e-6, 3e-8, 1e-7, 4e-10)
+    law = StepTimeModel.affine(1e-3, 2e-6, 3e-8, 1e-7, 4e-10)
     table = law.quantise(2048, 64)
     for decodes in range(65):
         assert table.decode(decodes, 1000 * decodes) == pytest.approx(
@@ -98,7 +98,7 @@ def test_a_law_without_that_price_is_the_same_table_and_the_same_file() -> None:
 
 def test_a_law_with_that_price_comes_back_from_its_file() -> None:
     dearer = replace(LAW, mixed_kv_seconds_per_token=(1e-7, 8e-8))
-    assert StepLaw.from_fields(Fields(dearer.as_dict(), "made up", "law"), GIVEN) == dearer
+    assert StepTimeModel.from_fields(Fields(dearer.as_dict(), "made up", "law"), GIVEN) == dearer
 
 
 @pytest.mark.parametrize("values", [(1e-7,), (1e-7, -1e-9)])
@@ -122,7 +122,7 @@ def test_dense_work_of_shipped_laws_never_decreases(name: str) -> None:
 
 
 def test_affine_charges_a_decode_its_sequence_and_a_chunk_its_further_tokens() -> None:
-    law = StepLaw.affine(1e-3, 2e-6, 3e-8, 1e-7, 4e-10)
+    law = StepTimeModel.affine(1e-3, 2e-6, 3e-8, 1e-7, 4e-10)
     assert law.decode_seconds(10, 500) == pytest.approx(1e-3 + 10 * 2e-6 + 500 * 3e-8)
     assert law.mixed_seconds(10, 500, 2, 64, 900) == pytest.approx(
         1e-3 + 12 * 2e-6 + 500 * 3e-8 + 62 * 1e-7 + 900 * 4e-10
@@ -130,7 +130,7 @@ def test_affine_charges_a_decode_its_sequence_and_a_chunk_its_further_tokens() -
 
 
 def test_a_constant_step_is_constant() -> None:
-    table = StepLaw.affine(5e-3).quantise(256, 64)
+    table = StepTimeModel.affine(5e-3).quantise(256, 64)
     assert {table.decode(n, 77 * n) for n in range(65)} == {5_000_000_000}
 
 
@@ -140,7 +140,7 @@ def test_calibration_scales_work_and_adds_to_every_step() -> None:
 
 
 def test_a_law_survives_its_json_form() -> None:
-    assert StepLaw.from_fields(Fields(LAW.as_dict(), "here", "law"), GIVEN) == LAW
+    assert StepTimeModel.from_fields(Fields(LAW.as_dict(), "here", "law"), GIVEN) == LAW
 
 
 @pytest.mark.parametrize(

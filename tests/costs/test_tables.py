@@ -19,11 +19,11 @@ from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.profile import Profile, catalog_folder, load_profile
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 HERE = Provenance("fitted", "a law made up for the test")
-TRUTH = StepLaw(
+TRUTH = StepTimeModel(
     tokens=(1, 64, 512),
     dense_seconds=(6e-3, 7e-3, 1.3e-2),
     sequences=(1, 256),

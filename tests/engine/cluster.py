@@ -21,8 +21,8 @@ from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
-from rlsim.sim.clock import CONTROLLER, SERVICES, Clock, Timer
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.clock import CONTROLLER, SERVICES, SimClock, SimTimer
+from rlsim.sim.fleet import SimFleet
 
 Then = Callable[[], None]
 
@@ -161,8 +161,8 @@ class Life:
     def __init__(self, cluster: Cluster, replicas: Sequence[Replica] | Sequence[OracleReplica]) -> None:
         self.cluster = cluster
         self.replicas: Sequence[Replica] = replicas  # type: ignore[assignment]
-        self.clock, self.log = Clock(), RunLog()
-        self.fleet = Fleet(self.clock, self.replicas, self.log, self)
+        self.clock, self.log = SimClock(), RunLog()
+        self.fleet = SimFleet(self.clock, self.replicas, self.log, self)
         self.courses = [
             Course(sample, tokens=sample.prompt_tokens + sample.turns[0].given_tokens) for sample in cluster.samples
         ]
@@ -220,7 +220,7 @@ class Life:
         if len(self._inbox) == 1:
             self.clock.at(self.clock.now, CONTROLLER, self._attend)
 
-    def _attend(self, timer: Timer) -> None:
+    def _attend(self, timer: SimTimer) -> None:
         while self._inbox:
             self._inbox[0]()
             self._inbox.popleft()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cluster import Abort, Cluster, Sample, Slow, Turn, Update
 
 from rlsim.core.ticks import Ticks
-from rlsim.engine.discipline import Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.discipline import AgeingQueue, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.engine.requests import EngineLimits
 from rlsim.engine.steptime import StepTime
 
@@ -65,7 +65,7 @@ def _discipline(rng: random.Random, cluster: Cluster) -> Discipline:
         admission=_admission(rng) if "admission" in kinds else None,
         step_target=target if "target" in kinds else None,
         max_concurrent_prefills=rng.choice((1, 1, 2, 3)) if "prefills" in kinds else None,
-        ageing=Ageing(rng.choice((0, 1, 1)), _prefill_weight(rng, law)) if "order" in kinds else None,
+        ageing=AgeingQueue(rng.choice((0, 1, 1)), _prefill_weight(rng, law)) if "order" in kinds else None,
     )
 
 

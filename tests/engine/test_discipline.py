@@ -14,7 +14,7 @@ from seeded import disciplined_cluster, seeded_cluster
 
 from rlsim.core.ticks import Ticks
 from rlsim.engine.admission import Forecast, Reservation
-from rlsim.engine.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.discipline import VLLM, AgeingQueue, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
@@ -310,7 +310,7 @@ def test_prefill_goes_on_when_decodes_alone_exceed_the_target() -> None:
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12, unique=True))
 def test_without_a_weight_on_waiting_the_shortest_prefill_is_first(prompts: list[int]) -> None:
-    limits = under(EngineLimits(1, 64, 64, 4, 16, enable_prefix_caching=False), ageing=Ageing(0, 1))
+    limits = under(EngineLimits(1, 64, 64, 4, 16, enable_prefix_caching=False), ageing=AgeingQueue(0, 1))
     calls = [Request(sample, sample, tokens, tokens, 2) for sample, tokens in enumerate(prompts)]
     assert lived(limits, calls).order == sorted(range(len(prompts)), key=prompts.__getitem__)
 
@@ -332,11 +332,11 @@ def test_without_a_weight_on_prefill_the_first_come_is_first_served(
         for number, (_, prompt, output) in enumerate(calls)
     )
     fcfs = Cluster(limits, law(limits), 1, 1, samples, in_flight=1)
-    aged = replace(fcfs, limits=under(limits, ageing=Ageing(1, 0)))
+    aged = replace(fcfs, limits=under(limits, ageing=AgeingQueue(1, 0)))
     assert live(aged, jumping(aged)) == live(fcfs, jumping(fcfs))
 
 
-def first_tokens(calls: list[tuple[int, int, int]], ageing: Ageing) -> dict[int, Ticks]:
+def first_tokens(calls: list[tuple[int, int, int]], ageing: AgeingQueue) -> dict[int, Ticks]:
     """When each of (arrival, prompt, output) got its first token on an engine of one seat."""
     limits = under(EngineLimits(1, 64, 80, 4, 20, enable_prefix_caching=False), ageing=ageing)
     samples = tuple(Sample(n, prompt, (Turn(output),), arrival=came) for n, (came, prompt, output) in enumerate(calls))
@@ -352,7 +352,7 @@ def test_who_ages_is_overtaken_only_by_shorter_ones_that_come_soon_after(
     """No starvation: who comes later by more than prefill/waiting times the difference of the prompts is behind."""
     came = np.cumsum([gap for gap, _, _ in calls]).tolist()
     timed = [(came[number], prompt, output) for number, (_, prompt, output) in enumerate(calls)]
-    first = first_tokens(timed, Ageing(waiting, prefill))
+    first = first_tokens(timed, AgeingQueue(waiting, prefill))
     for early, (start, prompt, _) in enumerate(timed):
         for late, (then, other, _) in enumerate(timed):
             if waiting * (then - start) > prefill * (prompt - other) and then > start:
@@ -361,7 +361,7 @@ def test_who_ages_is_overtaken_only_by_shorter_ones_that_come_soon_after(
 
 def test_a_long_prompt_among_a_stream_of_short_ones_starves_without_ageing_and_not_with_it() -> None:
     stream = [(0, 60, 4), *((step * 400, 4, 4) for step in range(40))]
-    starved, aged = first_tokens(stream, Ageing(0, 1)), first_tokens(stream, Ageing(1, 100))
+    starved, aged = first_tokens(stream, AgeingQueue(0, 1)), first_tokens(stream, AgeingQueue(1, 100))
     assert starved[0] == max(starved.values())
     assert 0 < sum(aged[other] < aged[0] for other in range(1, 41)) < 20
 

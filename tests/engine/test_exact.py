@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeded import disciplined_cluster, seeded_cluster
 
-from rlsim.engine.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.discipline import VLLM, AgeingQueue, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.engine.requests import EngineLimits
 from rlsim.engine.steptime import StepTime
 
@@ -183,7 +183,7 @@ def disciplines(draw: st.DrawFn) -> Discipline:
         admission=draw(st.none() | st.builds(Conservative, fractions) | past_future),
         step_target=draw(st.none() | st.builds(StepTarget, st.integers(1, 20), st.integers(1, 4))),
         max_concurrent_prefills=draw(st.none() | st.integers(1, 3)),
-        ageing=draw(st.none() | st.builds(Ageing, st.integers(0, 2), st.integers(0, 9))),
+        ageing=draw(st.none() | st.builds(AgeingQueue, st.integers(0, 2), st.integers(0, 9))),
     )
 
 

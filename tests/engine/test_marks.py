@@ -12,8 +12,8 @@ from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
-from rlsim.sim.clock import SERVICES, Clock
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.clock import SERVICES, SimClock
+from rlsim.sim.fleet import SimFleet
 
 Mark = tuple[Ticks, int, int]
 
@@ -22,7 +22,7 @@ Mark = tuple[Ticks, int, int]
 class Caller:
     """Notes who came to what, and when."""
 
-    clock: Clock
+    clock: SimClock
     marks: list[Mark] = field(default_factory=list)
     ends: list[tuple[Ticks, int]] = field(default_factory=list)
 
@@ -35,11 +35,11 @@ class Caller:
 
 def lived(seed: int, jump: bool) -> tuple[Caller, list[Request], list[int]]:
     """An engine so short of blocks and seats that preemption is common, with marks on most requests."""
-    rng, clock = random.Random(seed), Clock()
+    rng, clock = random.Random(seed), SimClock()
     limits = EngineLimits(rng.randint(1, 5), 16, 64, 4, rng.randint(16, 24), rng.random() < 0.5)
     law = StepTime(list(range(10, 27)), [rng.randint(0, 3)] * 6, [1] * 17, 0)
     caller = Caller(clock)
-    fleet = Fleet(clock, [Replica(0, limits, law, jump=jump)], RunLog(), caller)
+    fleet = SimFleet(clock, [Replica(0, limits, law, jump=jump)], RunLog(), caller)
     requests = [Request(sample, sample, 4, rng.randint(4, 12), rng.randint(1, 30)) for sample in range(12)]
     aborted = rng.sample(range(12), 2)
     for request in requests:

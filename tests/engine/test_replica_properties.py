@@ -16,8 +16,8 @@ from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.scheduler import Scheduler
 from rlsim.engine.steptime import StepNoise, StepTime
-from rlsim.sim.clock import CONTROLLER, Clock
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.clock import CONTROLLER, SimClock
+from rlsim.sim.fleet import SimFleet
 
 STEPS = 40
 DENSE, KV = 1_000, 7
@@ -236,8 +236,8 @@ class Listener:
 
 @pytest.mark.interpreted
 def test_resumed_before_the_pause_took_hold_the_step_under_way_runs_on() -> None:
-    clock, log, listener = Clock(), RunLog(), Listener()
-    fleet = Fleet(clock, [WatchedReplica(0, lone_replica().limits, lone_replica().law)], log, listener)
+    clock, log, listener = SimClock(), RunLog(), Listener()
+    fleet = SimFleet(clock, [WatchedReplica(0, lone_replica().limits, lone_replica().law)], log, listener)
     fleet.submit(0, Request(0, 0, 4, 4, STEPS + 1))
 
     def hesitate(_: object) -> None:

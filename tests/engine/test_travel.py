@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from rlsim.core.view import Pool, RequestClass, Shape
+from rlsim.core.view import Pool, RequestClass, RunSizes
 from rlsim.engine.requests import EngineLimits
 from rlsim.engine.steptime import StepTime
 
@@ -15,7 +15,7 @@ POOL = Pool("prefill", 0, 2, 16, shares_gpus_with="decode")
 VALUES = [
     POOL,
     RequestClass("chat", 2.0, 1),
-    Shape(4, 8, 2, 16, (POOL,), (RequestClass("all"),), seed=3, lent_replicas=range(1, 2)),
+    RunSizes(4, 8, 2, 16, (POOL,), (RequestClass("all"),), seed=3, lent_replicas=range(1, 2)),
     EngineLimits(16, 2048, 4096, 16, 1000, scheduling_policy="priority"),
     StepTime([1, 2], [3, 4], [5, 6], 7),
 ]

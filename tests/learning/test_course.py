@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.learning.course import Course, Progress, TrainedSample
+from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
 from rlsim.learning.model import (
     BatchEffect,
     Curve,
@@ -36,8 +36,8 @@ def first_step(model: LearningModel, values, lag: float = 0.0, updates: int = 1,
     return course(model).trained(batch(values, lag), updates, epochs)
 
 
-def course(model: LearningModel, seed: int = 3, prompts: int = 500) -> Course:
-    return Course(model, seed, prompts)
+def course(model: LearningModel, seed: int = 3, prompts: int = 500) -> LearningDynamics:
+    return LearningDynamics(model, seed, prompts)
 
 
 MIXED = [1.0, 0.0] * 16
@@ -74,7 +74,7 @@ def test_progress_grows_with_information(few: int, many: int) -> None:
 def test_luck_does_not_depend_on_the_order_of_questions(order: list[int], seed: int) -> None:
     asked, other = course(SMALL, seed), course(SMALL, seed)
 
-    def everything(of: Course, i: int) -> tuple[float, ...]:
+    def everything(of: LearningDynamics, i: int) -> tuple[float, ...]:
         who = (i % 5, i % 2, i % 6)
         return (
             of.reward(*who, 0),
@@ -129,7 +129,7 @@ POPULATIONS = [
 
 
 @cache
-def large(index: int) -> tuple[LearningModel, Course]:
+def large(index: int) -> tuple[LearningModel, LearningDynamics]:
     model = replace(SMALL, population=POPULATIONS[index])
     return model, course(model, prompts=40_000)
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from rlsim.learning.course import Course
+from rlsim.learning.course import LearningDynamics
 from rlsim.learning.distillation import sample_worth, worth_up_to
 from rlsim.learning.information import TrainedSample
 from rlsim.learning.model import BatchEffect, Distillation, LearningModel, Reference
 from rlsim.learning.staleness import METHODS
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 from rlsim.scenario.schema import Scenario
 
 TOKENS, PROMPTS, MEMBERS = 1000, 500, 4
@@ -31,13 +31,13 @@ lengths = st.integers(1, 20_000)
 places = st.one_of(st.floats(0, 20_000), st.just(math.inf))
 
 
-def measured(model: LearningModel) -> Course:
-    course = Course(model, 3, PROMPTS)
+def measured(model: LearningModel) -> LearningDynamics:
+    course = LearningDynamics(model, 3, PROMPTS)
     course.measure(lambda prompt, member, factor: round(TOKENS * factor))
     return course
 
 
-def uniform(course: Course, cut: int | None = None) -> list[TrainedSample]:
+def uniform(course: LearningDynamics, cut: int | None = None) -> list[TrainedSample]:
     """Every prompt with all its members, each made up to ``cut`` tokens."""
     made = []
     for prompt in range(PROMPTS):
@@ -129,7 +129,7 @@ def test_drift_and_repetition_are_where_the_readings_turn() -> None:
 
 
 def test_the_unit_must_be_taken_first() -> None:
-    course = Course(MODEL, 3, PROMPTS)
+    course = LearningDynamics(MODEL, 3, PROMPTS)
     with pytest.raises(ValueError, match="measure"):
         course.trained(uniform(measured(MODEL)), 1, 1)
 
@@ -150,6 +150,6 @@ def test_groups_of_one_can_be_distilled_and_turns_cannot() -> None:
     alone = {**SCENARIO, "learning": {"distillation": {}}}
     assert plan(Scenario.model_validate(alone)).learning is not None
     turns = {"count": 2, "tool_latency_seconds": 0.1, "tool_output_tokens": 5}
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(Scenario.model_validate({**alone, "workload": {**SCENARIO["workload"], "turns": turns}}))
     assert caught.value.path == "learning.distillation"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.stats import binom
 
-from rlsim.learning.course import Course, TrainedSample
+from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.gains import FARTHEST, Alike, Reinforced
 from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference, RewardLaw
 from rlsim.learning.population import PopulationCurve
@@ -112,8 +112,8 @@ MODEL = LearningModel(
 )
 
 
-def trained(model: LearningModel, updates: int, prompts: int = 20_000) -> Course:
-    course = Course(model, 5, prompts)
+def trained(model: LearningModel, updates: int, prompts: int = 20_000) -> LearningDynamics:
+    course = LearningDynamics(model, 5, prompts)
     for version in range(1, updates + 1):
         course.trained([TrainedSample(0, 0, reward, 0.0, 10) for reward in (0.0, 1.0)], 1, 1)
         course.published(version)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.learning.course import Course, Progress, TrainedSample
+from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
 from rlsim.learning.gains import Alike
 from rlsim.learning.locality import expected_worth, uniform_course
 from rlsim.learning.model import BatchEffect, Curve, Distillation, LearningModel, Population, Reference, RewardLaw
@@ -39,7 +39,7 @@ def batch(rewards: list[list[float]], first: int = 0) -> list[TrainedSample]:
 
 def gained(model: LearningModel, trained: list[TrainedSample]) -> tuple[Progress, np.ndarray]:
     """What a step did, and the logits that each prompt gained by it."""
-    found = Course(model, 3, PROMPTS)
+    found = LearningDynamics(model, 3, PROMPTS)
     step = found.trained(trained, 1, 1)
     found.published(1)
     success = np.array([[found.success(p, v) for p in range(PROMPTS)] for v in (0, 1)])
@@ -84,7 +84,7 @@ def test_without_worth_of_information_rewards_change_nothing(one, other, transfe
 @settings(max_examples=20, deadline=None)
 @given(groups, exponents)
 def test_with_full_transfer_all_prompts_gain_alike(rewards, exponent: float) -> None:
-    found = Course(of(1.0, exponent), 3, PROMPTS)
+    found = LearningDynamics(of(1.0, exponent), 3, PROMPTS)
     step = found.trained(batch(rewards), 1, 1)
     found.published(1)
     plain = [found._prompts.logit(p, found._prompts.score(p, 1)) + step.skill for p in range(PROMPTS)]
@@ -95,7 +95,7 @@ def test_with_full_transfer_all_prompts_gain_alike(rewards, exponent: float) -> 
 @pytest.mark.parametrize("transfer", [0.0, 0.6])
 def test_the_mean_success_is_that_of_the_prompts(transfer: float) -> None:
     prompts = 20_000
-    found = Course(of(transfer), 3, prompts)
+    found = LearningDynamics(of(transfer), 3, prompts)
     for _ in range(5):
         found.trained(batch([[1.0, 0.0, 0.0, 0.0]] * 2000), 1, 1)
     found.published(1)
@@ -113,7 +113,7 @@ def test_a_batch_that_does_harm_takes_it_from_those_that_taught() -> None:
 
 def test_distilled_gains_stay_where_the_tokens_were() -> None:
     model = replace(of(0.0), distillation=Distillation(fade_exponent=0.0))
-    found = Course(model, 3, PROMPTS)
+    found = LearningDynamics(model, 3, PROMPTS)
     found.measure(lambda prompt, member, factor: 100)
     found.trained([TrainedSample(0, 0, 0.0, 0.0, 300), TrainedSample(1, 1, 0.0, 0.0, 100)], 1, 1)
     assert found._own[0] == pytest.approx(3 * found._own[1])
@@ -124,7 +124,7 @@ def test_distilled_gains_stay_where_the_tokens_were() -> None:
 def test_uniform_training_follows_its_curve_whatever_transfers(transfer: float, exponent: float) -> None:
     """Every prompt is in every batch, so that luck is small; the gains are the drawn rewards'."""
     prompts, size, model = 300, 8, of(transfer, exponent)
-    found = Course(replace(model, reference=Reference(prompts * size, size)), 5, prompts)
+    found = LearningDynamics(replace(model, reference=Reference(prompts * size, size)), 5, prompts)
     for version in range(40):
         rewards = [[found.reward(p, version, m, version) for m in range(size)] for p in range(prompts)]
         success = found.trained(batch(rewards), 1, 1).success

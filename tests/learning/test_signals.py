@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import rankdata
 
 from rlsim.core.errors import ParameterError
-from rlsim.learning.course import Course
+from rlsim.learning.course import LearningDynamics
 from rlsim.learning.model import Auroc, LearningModel, Reference, Signals
 
 PROMPTS, MEMBERS = 2500, 8
@@ -16,7 +16,7 @@ MODEL = LearningModel(reference=Reference(512.0, MEMBERS))
 
 def drawn(model: LearningModel, name: str, share: float) -> tuple[np.ndarray, np.ndarray]:
     """(readings, whether the sample succeeds)."""
-    course = Course(model, 5, PROMPTS)
+    course = LearningDynamics(model, 5, PROMPTS)
     who = [(prompt, 0, member) for prompt in range(PROMPTS) for member in range(MEMBERS)]
     return np.array([course.signal(name, *one, share, 0) for one in who]), np.array(
         [course.reward(*one, 0) == 1.0 for one in who]
@@ -39,7 +39,7 @@ def test_the_measured_area_is_the_parameter(name: str, share: float) -> None:
 def test_reading_again_averages_only_what_is_new() -> None:
     share = 0.8
     signals = replace(MODEL.signals, quality=Auroc(0.7, 0.7), persistence=share)
-    course = Course(replace(MODEL, signals=signals), 5, PROMPTS)
+    course = LearningDynamics(replace(MODEL, signals=signals), 5, PROMPTS)
     readings = np.array(
         [[course.signal("quality", p, 0, 0, s / 100, 0) for s in range(1, 101)] for p in range(PROMPTS)]
     )
@@ -68,14 +68,14 @@ def test_repetition_is_flagged_for_good_and_mostly_in_failures() -> None:
 
 
 def test_entropy_tells_how_open_a_prompt_is() -> None:
-    course = Course(replace(MODEL, signals=Signals(entropy_noise=0.0)), 5, PROMPTS)
+    course = LearningDynamics(replace(MODEL, signals=Signals(entropy_noise=0.0)), 5, PROMPTS)
     for prompt in range(20):
         success = course.success(prompt, 0)
         assert course.signal("entropy", prompt, 0, 0, 0.5, 0) == pytest.approx(4 * success * (1 - success))
 
 
 def test_what_is_no_signal_is_refused() -> None:
-    course = Course(MODEL, 5, PROMPTS)
+    course = LearningDynamics(MODEL, 5, PROMPTS)
     with pytest.raises(ParameterError, match="did you mean 'quality'"):
         course.signal("qualty", 0, 0, 0, 0.5, 0)
     with pytest.raises(ValueError, match="share"):

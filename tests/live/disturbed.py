@@ -11,22 +11,22 @@ import numpy as np
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.executor.system import World
-from rlsim.live.clock import Clock, sleep_until
-from rlsim.live.components import Crew
+from rlsim.executor.system import System
+from rlsim.live.clock import LiveClock, sleep_until
+from rlsim.live.components import LiveComponents
 from rlsim.live.fake import fake_crew
 from rlsim.live.protocols import Call, Engine, Made, Record, Weights
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
 
-Wrap = Callable[[Engine, Clock, np.random.Generator], Engine]
+Wrap = Callable[[Engine, LiveClock, np.random.Generator], Engine]
 
 
 @dataclass
 class Disturbed:
     """A backend: the fake engines in a world that ``change`` has changed, wrapped; each run has its own luck."""
 
-    change: Callable[[World, np.random.Generator], None] = lambda world, rng: None
+    change: Callable[[System, np.random.Generator], None] = lambda world, rng: None
     wrap: Wrap = lambda engine, clock, rng: engine
     seed: int = 0
     runs: int = 0
@@ -34,13 +34,13 @@ class Disturbed:
     emulated: bool = True
     label: str = "EMULATED, disturbed"
 
-    def refusals(self, plan: Plan) -> list[ParameterError]:
+    def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         return []
 
-    def workload(self, plan: Plan, replication: int) -> Workload:
+    def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         return plan.workload_of(replication)
 
-    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+    def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         rng = np.random.default_rng([self.seed, self.runs])
         self.runs += 1
         self.change(world, rng)
@@ -65,10 +65,10 @@ class RandomExtra:
         return self._extra
 
 
-def random_steps(share: float) -> Callable[[World, np.random.Generator], None]:
+def random_steps(share: float) -> Callable[[System, np.random.Generator], None]:
     """Every step of every replica is disturbed by itself."""
 
-    def change(world: World, rng: np.random.Generator) -> None:
+    def change(world: System, rng: np.random.Generator) -> None:
         for replica in world.replicas:
             replica.jump = False
             replica.noise = RandomExtra(rng, share, lambda replica=replica: replica.law_ticks)  # type: ignore[misc]
@@ -76,10 +76,10 @@ def random_steps(share: float) -> Callable[[World, np.random.Generator], None]:
     return change
 
 
-def slower_steps(factor: float) -> Callable[[World, np.random.Generator], None]:
+def slower_steps(factor: float) -> Callable[[System, np.random.Generator], None]:
     """All steps take that much longer."""
 
-    def change(world: World, rng: np.random.Generator) -> None:
+    def change(world: System, rng: np.random.Generator) -> None:
         for replica in world.replicas:
             law = replica.law
             stretched = {
@@ -94,7 +94,7 @@ def slower_steps(factor: float) -> Callable[[World, np.random.Generator], None]:
 class Wrapped:
     """An engine behind another; subclasses replace what they disturb."""
 
-    def __init__(self, engine: Engine, clock: Clock, rng: np.random.Generator) -> None:
+    def __init__(self, engine: Engine, clock: LiveClock, rng: np.random.Generator) -> None:
         self.engine, self.clock, self.rng = engine, clock, rng
 
     async def start(self) -> None:
@@ -145,7 +145,7 @@ def late_in(runs: set[int], late_steps: int) -> Wrap:
     made = iter(range(1 << 20))
 
     class Late(Wrapped):
-        def __init__(self, engine: Engine, clock: Clock, rng: np.random.Generator) -> None:
+        def __init__(self, engine: Engine, clock: LiveClock, rng: np.random.Generator) -> None:
             super().__init__(engine, clock, rng)
             self.run = next(made) // 2
 

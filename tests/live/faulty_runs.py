@@ -12,15 +12,15 @@ from rlsim.core.commands import Submit, Train
 from rlsim.core.events import ReplicaLost
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
-from rlsim.live.clock import SERVICES, Clock, run_virtual
-from rlsim.live.components import Crew
+from rlsim.live.clock import SERVICES, LiveClock, run_virtual
+from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake import FakeEngine, fake_crew
 from rlsim.presets import load_preset
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.replay.decisions import NoJournal, from_json, replay, to_json
 
-Arrange = Callable[[Clock, Crew, Execution], None]
+Arrange = Callable[[LiveClock, LiveComponents, Execution], None]
 """Sets a fault up before the run begins."""
 
 THREE = {"cluster__gpus": 6, "rollout__gpus": 3, "trainer__gpus": 3}
@@ -31,7 +31,7 @@ SHARED = [
 ]
 
 
-def planned(preset: str, **changes: Any) -> Plan:
+def planned(preset: str, **changes: Any) -> ResolvedScenario:
     """A preset on three replicas, or as many as it needs at least (four where two share a GPU)."""
     sizes: dict[str, Any] = dict(THREE)
     needs = load_preset(preset).needs
@@ -43,10 +43,12 @@ def planned(preset: str, **changes: Any) -> Plan:
     return plan(scenario({"preset": preset, **POLICIES[preset]}, **{**sizes, **changes}))
 
 
-def lived(made: Plan, arrange: Arrange, change: Callable[[Crew], Crew] = lambda crew: crew) -> Ending:
+def lived(
+    made: ResolvedScenario, arrange: Arrange, change: Callable[[LiveComponents], LiveComponents] = lambda crew: crew
+) -> Ending:
     """A fake run under faults, with a crew changed; oracles are let in, so that every preset can be tried."""
 
-    async def main(clock: Clock) -> Ending:
+    async def main(clock: LiveClock) -> Ending:
         workload = made.workload_of(0)
         world = make_world(made, workload)
         controller = make_controller(made, workload)
@@ -61,7 +63,7 @@ def lived(made: Plan, arrange: Arrange, change: Callable[[Crew], Crew] = lambda 
 def losing(at: Mapping[int, int]) -> Arrange:
     """Replicas that die at given ticks."""
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         for replica, tick in at.items():
             engine = crew.engines[replica]
             assert isinstance(engine, FakeEngine)
@@ -70,7 +72,7 @@ def losing(at: Mapping[int, int]) -> Arrange:
     return arrange
 
 
-def hold(made: Plan, log: RunLog) -> None:
+def hold(made: ResolvedScenario, log: RunLog) -> None:
     """The log is complete: it replays, every sample has one fate, every token is in the ledger."""
     told = [from_json(to_json(decision)) for decision in log.decisions]
     replay(told, make_controller(made, made.workload_of(0)))

@@ -16,7 +16,7 @@ from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.probe import probe
 from rlsim.live.openai.settings import Patience, ServerSettings, server_settings
 from rlsim.live.protocols import Call, Made
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 
 T = TypeVar("T")
 PATIENCE = Patience(silence_seconds=60, gauge_seconds=0.05)
@@ -80,7 +80,7 @@ async def cut_after_five(engine: OpenAiEngine) -> Made:
 
 def plan_on(
     urls: list[str], preset: str, model: str = "", taught: dict[str, Any] | None = None, **parameters: Any
-) -> Plan:
+) -> ResolvedScenario:
     """A small run of a preset on servers, everything else paced unless ``taught`` says otherwise."""
     live = {"servers": urls, "trainer": "paced", "gauge_interval_seconds": 0.1, **(taught or {})}
     live |= {"server_model": model} if model else {}

@@ -13,8 +13,8 @@ from rlsim.core.errors import ScenarioError
 from rlsim.core.events import Aborted, Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_seconds
-from rlsim.executor.run import Run
-from rlsim.resolve import Plan, plan
+from rlsim.executor.run import FinishedRun
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import metrics
@@ -30,16 +30,16 @@ SIZES: dict[str, Any] = {"learning": {}, "workload__group_size": 4, "run__steps"
 SPARING = {"allocation": {"use": "arrol"}}
 
 
-def planned(preset: str, budget: dict[str, float] | None = None, **changes: Any) -> Plan:
+def planned(preset: str, budget: dict[str, float] | None = None, **changes: Any) -> ResolvedScenario:
     run = {} if budget is None else {"run__budget": budget}
     policy = {"preset": preset, **POLICIES[preset], "parts": SPARING}
     return plan(scenario(policy, **{**SIZES, **run, **changes}))
 
 
-def used(made: Plan, log: RunLog, by: Ticks, step: int) -> dict[str, float]:
+def used(made: ResolvedScenario, log: RunLog, by: Ticks, step: int) -> dict[str, float]:
     """Counted again from the log: every command, reply and table up to the end of an iteration."""
     before = [row for row in log.decisions if row.now <= by]
-    samples: Columns = digest(Run(made, 0, log)).samples
+    samples: Columns = digest(FinishedRun(made, 0, log)).samples
     trained = (samples["trained_step"] >= 0) & (samples["trained_step"] <= step)
     spent = to_seconds(by) * gpus_used(made)
     return {
@@ -64,7 +64,7 @@ def test_a_run_ends_with_the_first_iteration_that_reaches_its_budget_in_both_wor
     assert len(log.iterations) == 1 + next(step for step, amount in enumerate(spent) if amount >= limit)
     assert log.ended_by == f"run.budget.{name}"
     assert log.decisions == whole.decisions[: len(log.decisions)]
-    assert metrics(Run(made, 0, log)).ledger_closes
+    assert metrics(FinishedRun(made, 0, log)).ledger_closes
     live = lived(made)
     assert (live.decisions, live.final) == (log.decisions, log.final)
     assert (live.ended_by, live.end) == (log.ended_by, log.end)

@@ -9,15 +9,15 @@ from small_runs import BASE
 
 from rlsim.live.vllm.refusals import refusals
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.schema import Scenario
 
 
-def planned(rollout: dict[str, Any], **sections: Any) -> Plan:
+def planned(rollout: dict[str, Any], **sections: Any) -> ResolvedScenario:
     return plan(Scenario.model_validate({**BASE, **sections, "rollout": {**BASE["rollout"], **rollout}}))
 
 
-def keys(made: Plan, backend: Any = "vllm", device: Any = "cuda") -> list[str]:
+def keys(made: ResolvedScenario, backend: Any = "vllm", device: Any = "cuda") -> list[str]:
     return [fault.path for fault in refusals(made, backend, device)]
 
 
@@ -97,7 +97,7 @@ def test_kv_does_not_move_between_live_engines(parts: dict[str, Any], key: str) 
 TASK = {"task": {"name": "successor"}}
 
 
-def allocated(use: str, **sections: Any) -> Plan:
+def allocated(use: str, **sections: Any) -> ResolvedScenario:
     policy = {"preset": "sync-disaggregated", "parts": {"allocation": {"use": use}}}
     given = {"workload": {**BASE["workload"], "group_size": 8}, "learning": {}, **sections}
     return planned({}, policy=policy, **given)

@@ -10,7 +10,7 @@ import pytest
 from rlsim.core.log import RunLog
 from rlsim.engine.requests import Request
 from rlsim.live.clock import RealClock
-from rlsim.live.fleet import Fleet
+from rlsim.live.fleet import LiveFleet
 from rlsim.live.protocols import Call, Made, Record, TakesCallsPaused, Weights
 from rlsim.live.running import Running
 
@@ -84,9 +84,9 @@ def call(sample: int) -> Call:
     return Call(sample, range(4), 9, True, 0, Request(sample, sample, 4, 4, 9))
 
 
-def noted(desk: Desk, work: Callable[[Fleet], Awaitable[None]]) -> list[str]:
+def noted(desk: Desk, work: Callable[[LiveFleet], Awaitable[None]]) -> list[str]:
     async def main() -> None:
-        fleet = Fleet(RealClock(), [desk], RunLog(), Listener())
+        fleet = LiveFleet(RealClock(), [desk], RunLog(), Listener())
         for sample in (3, 1, 2):
             fleet.submit(0, call(sample))
         await asyncio.sleep(0.02)
@@ -99,7 +99,7 @@ def noted(desk: Desk, work: Callable[[Fleet], Awaitable[None]]) -> list[str]:
     return desk.noted
 
 
-async def published_with_a_late_call(fleet: Fleet) -> None:
+async def published_with_a_late_call(fleet: LiveFleet) -> None:
     publication = asyncio.create_task(fleet.publish(Weights(1, None), "abort", 0, "sync", 1))
     await asyncio.sleep(0.005)
     fleet.submit(0, call(7))
@@ -119,7 +119,7 @@ def test_another_runs_first_and_gets_them_in_the_same_order() -> None:
 
 
 def test_without_a_cut_a_call_that_comes_meanwhile_is_handed_on_at_once() -> None:
-    async def keeping(fleet: Fleet) -> None:
+    async def keeping(fleet: LiveFleet) -> None:
         publication = asyncio.create_task(fleet.publish(Weights(1, None), "keep", 0, "sync", 1))
         await asyncio.sleep(0.005)
         fleet.submit(0, call(7))
@@ -130,7 +130,7 @@ def test_without_a_cut_a_call_that_comes_meanwhile_is_handed_on_at_once() -> Non
 
 @pytest.mark.parametrize("kind", [Desk, AskedDesk])
 def test_a_call_that_waits_behind_a_publication_can_be_aborted(kind: type[Desk]) -> None:
-    async def called_off(fleet: Fleet) -> None:
+    async def called_off(fleet: LiveFleet) -> None:
         publication = asyncio.create_task(fleet.publish(Weights(1, None), "abort", 0, "sync", 1))
         await asyncio.sleep(0.005)
         fleet.submit(0, call(7))

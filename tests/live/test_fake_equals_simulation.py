@@ -11,10 +11,10 @@ from controller_parts import STRATEGIES, WATCHING
 from fake_runs import lived
 from policy_runs import AGENTS, POLICIES, scenario
 
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.live.backends import Fake
 from rlsim.presets import load_preset
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import metrics
 from rlsim.sim.simulation import simulate
 
@@ -29,7 +29,7 @@ BEGINNINGS: list[dict[str, Any]] = [
 EVERY = pytest.mark.parametrize("preset", POLICIES)
 
 
-def planned(preset: str, **changes: Any) -> Plan:
+def planned(preset: str, **changes: Any) -> ResolvedScenario:
     return plan(scenario({"preset": preset, **POLICIES[preset]}, **changes))
 
 
@@ -77,7 +77,7 @@ def test_forks_drafts_and_replays_are_those_of_the_simulation(preset: str, part:
 @EVERY
 def test_the_log_tells_the_same_metrics(preset: str) -> None:
     made = planned(preset, **AGENTS)
-    live, simulated = metrics(Run(made, 0, lived(made))).as_dict(), metrics(simulate(made)).as_dict()
+    live, simulated = metrics(FinishedRun(made, 0, lived(made))).as_dict(), metrics(simulate(made)).as_dict()
     differ = {name for name, value in simulated.items() if live[name] != pytest.approx(value, nan_ok=True)}
     cut_and_resubmitted = load_preset(preset).filled(POLICIES[preset], "policy")["update"].get("mode") == "abort"
     # the simulated engine books a call that a publication restarts as preempted; live it is another call

@@ -17,8 +17,8 @@ from rlsim.core.events import Scored, ToolReturned, TrainerLost
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
 from rlsim.live.backends import Fake
-from rlsim.live.clock import Clock, run_virtual
-from rlsim.live.components import Crew, Limits
+from rlsim.live.clock import LiveClock, run_virtual
+from rlsim.live.components import Limits, LiveComponents
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Record, TrainerLostError, Weights
@@ -64,9 +64,9 @@ class Dies:
 @pytest.mark.parametrize("preset", ["verl-sync", "areal", "slime-april", "laminar", "nemo-rl-async", "roll-agentic"])
 def test_a_lost_trainer_stops_the_run_with_its_own_word(preset: str, what: str) -> None:
     made = planned(preset, **AGENTS)
-    crews: list[Crew] = []
+    crews: list[LiveComponents] = []
 
-    def change(crew: Crew) -> Crew:
+    def change(crew: LiveComponents) -> LiveComponents:
         crews.append(replace(crew, trainer=Dies(crew.trainer, what, 3)))
         return crews[0]
 
@@ -154,7 +154,7 @@ def test_a_timeout_that_the_tool_itself_raises_is_its_failure() -> None:
     async def raises() -> int:
         raise TimeoutError("upstream")
 
-    async def main(clock: Clock) -> tuple[str, str]:
+    async def main(clock: LiveClock) -> tuple[str, str]:
         served = await WorkerPool(clock, RunLog(), "tool", 1, None, 0).serve(0, raises)
         return served.outcome, served.fault
 
@@ -171,14 +171,14 @@ def test_a_job_is_tried_until_it_is_done_or_its_retries_are_used(fails: int, tri
         if made <= fails:
             raise ValueError("not yet")
 
-    async def main(clock: Clock) -> str:
+    async def main(clock: LiveClock) -> str:
         return (await WorkerPool(clock, RunLog(), "tool", 1, None, 3).serve(0, job)).outcome
 
     assert (run_virtual(main), made) == (outcome, tries)
 
 
 def test_a_job_that_is_called_off_from_outside_is_called_off_inside() -> None:
-    async def main(clock: Clock) -> bool:
+    async def main(clock: LiveClock) -> bool:
         stopped = asyncio.Event()
 
         async def job() -> None:
@@ -199,7 +199,7 @@ def test_a_job_that_is_called_off_from_outside_is_called_off_inside() -> None:
 # -- mistakes in the program --------------------------------------------------------------------------
 
 
-def closed_by(crew: Crew) -> list[int]:
+def closed_by(crew: LiveComponents) -> list[int]:
     """Engines that are closed, as they are."""
     closed: list[int] = []
     for number, engine in enumerate(crew.engines):
@@ -217,7 +217,7 @@ def test_a_mistake_in_an_engine_ends_the_run_with_everything_closed(method: str)
     made = planned("areal", **AGENTS)
     closed: list[list[int]] = []
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         closed.append(closed_by(crew))
         engine, calls = crew.engines[1], 0
         was = getattr(engine, method)
@@ -240,7 +240,7 @@ def test_a_mistake_in_an_engine_ends_the_run_with_everything_closed(method: str)
 def test_a_mistake_on_the_clock_ends_the_run() -> None:
     made = planned("one-step-off")
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         clock.at(10**12, 0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
 
     ending = lived(made, arrange)
@@ -251,7 +251,7 @@ def test_a_mistake_on_the_clock_ends_the_run() -> None:
 def test_a_mistake_of_the_policy_ends_the_run() -> None:
     made = planned("one-step-off")
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         handle = execution._controller.handle
 
         def broken(now: int, event: Any) -> Any:
@@ -269,7 +269,7 @@ def test_a_mistake_of_the_policy_ends_the_run() -> None:
 def test_an_engine_that_is_lost_while_it_is_closed_leaves_its_tokens_in_the_ledger() -> None:
     made = planned("areal")
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         engine: Any = crew.engines[0]
         was = engine.close
 
@@ -286,7 +286,7 @@ def test_an_engine_that_cannot_be_closed_does_not_keep_the_others_open() -> None
     made = planned("areal")
     closed: list[list[int]] = []
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         closed.append(closed_by(crew))
 
         async def close() -> Any:
@@ -325,7 +325,7 @@ def test_when_one_engine_cannot_start_all_are_closed_at_once() -> None:
     made = planned("areal")
     engines: list[Any] = [Engine(how) for how in ("starts", "hangs", "fails")]
 
-    async def main(clock: Clock) -> None:
+    async def main(clock: LiveClock) -> None:
         crew = Fake().crew(made, make_world(made, made.workload_of(0)), clock, Path())
         await started(replace(crew, engines=engines))
 
@@ -337,7 +337,7 @@ def test_when_one_engine_cannot_start_all_are_closed_at_once() -> None:
 def test_a_run_that_is_cancelled_from_outside_closes_its_engines() -> None:
     made = planned("areal")
 
-    async def main(clock: Clock) -> tuple[list[int], bool]:
+    async def main(clock: LiveClock) -> tuple[list[int], bool]:
         workload = made.workload_of(0)
         world = make_world(made, workload)
         crew = Fake().crew(made, world, clock, Path())
@@ -382,7 +382,7 @@ def test_an_engine_that_was_closed_is_left_alone(preset: str, seed: int) -> None
     """Nothing pauses it, cuts its calls or brings it weights any more: a server goes on serving others."""
     asked: list[str] = []
 
-    def arrange(clock: Clock, crew: Crew, execution: Execution) -> None:
+    def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
         for engine in crew.engines:
             close = engine.close
 

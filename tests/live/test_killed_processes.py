@@ -14,11 +14,11 @@ import pytest
 from rlsim.core.events import ReplicaLost, TrainerLost
 from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
-from rlsim.live.components import Crew
+from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.protocols import TrainerLostError
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import ledger_tokens
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -30,7 +30,7 @@ pytestmark = [
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "live" / "small.yaml"
 
 
-def ran(arm: str, engine: str, tmp_path: Path, watch: Any, *sets: str) -> tuple[Plan, LiveRun]:
+def ran(arm: str, engine: str, tmp_path: Path, watch: Any, *sets: str) -> tuple[ResolvedScenario, LiveRun]:
     made, on = plan(load(str(SCENARIO), [], ["run.steps=4", "run.warmup_steps=0", *sets]).resolve(arm)), backend(engine)
     refuse(made, on)
     return made, run_live(made, on, NoJournal(), tmp_path, watch=watch)
@@ -39,7 +39,7 @@ def ran(arm: str, engine: str, tmp_path: Path, watch: Any, *sets: str) -> tuple[
 def killed_in_the_middle(processes: Any) -> Any:
     """Kills what ``processes(crew)`` names once the first training step has ended."""
 
-    def watch(execution: Execution, crew: Crew) -> None:
+    def watch(execution: Execution, crew: LiveComponents) -> None:
         async def kill() -> None:
             while not execution.log.iterations:
                 await asyncio.sleep(0.01)
@@ -51,7 +51,7 @@ def killed_in_the_middle(processes: Any) -> Any:
     return watch
 
 
-def complete_and_replayable(made: Plan, run: LiveRun) -> None:
+def complete_and_replayable(made: ResolvedScenario, run: LiveRun) -> None:
     log = run.run.log
     samples = [row.sample for row in log.final]
     assert len(samples) == len(set(samples))
@@ -61,7 +61,7 @@ def complete_and_replayable(made: Plan, run: LiveRun) -> None:
 
 @pytest.mark.parametrize("arm", ["bounded", "in-flight"])
 def test_the_work_of_a_killed_engine_goes_on_elsewhere(arm: str, tmp_path: Path) -> None:
-    def second_engine(crew: Crew) -> Any:
+    def second_engine(crew: LiveComponents) -> Any:
         return crew.engines[1].process_ids  # type: ignore[attr-defined]
 
     made, run = ran(arm, "vllm-paced", tmp_path, killed_in_the_middle(second_engine), "live.trainer=paced")

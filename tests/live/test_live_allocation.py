@@ -16,7 +16,7 @@ from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
 from rlsim.live.run import refuse, run_live
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import ledger_tokens
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -64,12 +64,12 @@ def by_group(log: RunLog) -> dict[str, dict[tuple[int, int], set[float | None]]]
     return told
 
 
-def planned(arm: str, seed: int = 0) -> Plan:
+def planned(arm: str, seed: int = 0) -> ResolvedScenario:
     return plan(load(str(SCENARIO), sets=[f"run.steps={STEPS}", "run.warmup_steps=1", f"seed={seed}"]).resolve(arm))
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, RunLog]]:
+def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ResolvedScenario, RunLog]]:
     made = {}
     for arm in ARMS:
         found, engine = planned(arm), backend("vllm")
@@ -81,7 +81,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, Run
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_rewards_are_told_and_the_books_close(arm: str, lived: dict[str, tuple[Plan, RunLog]]) -> None:
+def test_rewards_are_told_and_the_books_close(arm: str, lived: dict[str, tuple[ResolvedScenario, RunLog]]) -> None:
     found, log = lived[arm]
     rewards = [row.event.reward for row in log.decisions if isinstance(row.event, Scored)]
     assert rewards
@@ -94,7 +94,7 @@ def test_rewards_are_told_and_the_books_close(arm: str, lived: dict[str, tuple[P
 
 
 def test_dynamic_sampling_trains_on_the_groups_that_have_both_rewards_and_no_others(
-    lived: dict[str, tuple[Plan, RunLog]],
+    lived: dict[str, tuple[ResolvedScenario, RunLog]],
 ) -> None:
     _, log = lived["dynamic sampling"]
     told = by_group(log)
@@ -102,7 +102,7 @@ def test_dynamic_sampling_trains_on_the_groups_that_have_both_rewards_and_no_oth
     assert all(len(rewards) == 1 for rewards in told["filtered"].values())
 
 
-def test_strategies_use_and_waste_what_is_simulated(lived: dict[str, tuple[Plan, RunLog]]) -> None:
+def test_strategies_use_and_waste_what_is_simulated(lived: dict[str, tuple[ResolvedScenario, RunLog]]) -> None:
     live = {arm: used(log) for arm, (_, log) in lived.items()}
     simulated = {arm: [used(simulate(planned(arm, seed)).log) for seed in SEEDS] for arm in ARMS}
     for arm in ARMS:

@@ -15,11 +15,11 @@ from rlsim.core.events import Aborted, Finished, Synced
 from rlsim.core.log import Decision, RunLog
 from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
-from rlsim.live.components import Crew
+from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.protocols import Record
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -50,7 +50,7 @@ class Probes:
         self.trainer: list[float] = []
         self.untrained: list[float] = []
 
-    def watch(self, execution: Execution, crew: Crew) -> None:
+    def watch(self, execution: Execution, crew: LiveComponents) -> None:
         """Ask each engine as it closes."""
         for engine in crew.engines:
             self._ask_at_close(engine, crew.trainer)
@@ -80,12 +80,12 @@ class Probes:
         engine.close = asked
 
 
-def planned(arm: str) -> Plan:
+def planned(arm: str) -> ResolvedScenario:
     return plan(load(str(SCENARIO), [], [f"run.steps={STEPS}", "run.warmup_steps=0"]).resolve(arm))
 
 
 @pytest.fixture(scope="module", params=list(MOST_START_LAG))
-def ran(request: Any, tmp_path_factory: Any) -> tuple[str, Plan, LiveRun, Probes]:
+def ran(request: Any, tmp_path_factory: Any) -> tuple[str, ResolvedScenario, LiveRun, Probes]:
     made, on, probes = planned(request.param), backend("vllm"), Probes()
     refuse(made, on)
     run = run_live(made, on, NoJournal(), tmp_path_factory.mktemp("live"), watch=probes.watch)
@@ -103,13 +103,13 @@ def segments(log: RunLog) -> list[Sequence[tuple[int, int]]]:
     return found
 
 
-def test_every_update_was_made(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_every_update_was_made(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     log = ran[2].run.log
     assert len(log.iterations) == STEPS
     assert [row.event.version for row in log.decisions if isinstance(row.event, Synced)] == list(range(1, STEPS + 1))
 
 
-def test_segments_carry_the_versions_that_engines_served(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_segments_carry_the_versions_that_engines_served(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     """A call submitted after a publication is made by its weights or newer ones; versions never go back."""
     log, version, submitted = ran[2].run.log, 0, {}
     for row in log.decisions:
@@ -130,13 +130,15 @@ def ended(row: Decision) -> Sequence[Any]:
     return row.event.cuts if isinstance(row.event, Aborted) else []
 
 
-def test_weights_change_under_calls_where_the_policy_says_so(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_weights_change_under_calls_where_the_policy_says_so(
+    ran: tuple[str, ResolvedScenario, LiveRun, Probes],
+) -> None:
     several = any(len(found) > 1 for found in segments(ran[2].run.log))
     assert several or ran[0] in ("sync", "one-step-off", "over-sample")
     assert not (several and ran[0] in ("sync", "one-step-off"))
 
 
-def test_the_engines_have_the_trainers_weights(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_the_engines_have_the_trainers_weights(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     """Log-probabilities of one text by each engine, which computes in bf16, and by the trainer, which does not."""
     probes = ran[3]
     moved = farthest(probes.untrained, probes.trainer)
@@ -150,26 +152,26 @@ def farthest(some: Sequence[float], others: Sequence[float]) -> float:
     return max(abs(one - other) for one, other in zip(some, others, strict=True))
 
 
-def test_the_ledger_closes_by_the_engines_own_count(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_the_ledger_closes_by_the_engines_own_count(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     told = metrics(ran[2].run)
     assert told.ledger_closes
     assert told.ledger_tokens["trained"] > 0
     assert told.ledger_tokens["failed"] == 0
 
 
-def test_staleness_is_within_its_bound(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_staleness_is_within_its_bound(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     told = metrics(ran[2].run)
     assert told.start_lag_max <= MOST_START_LAG[ran[0]]
     if ran[0] != "sync":
         assert told.start_lag_max > 0
 
 
-def test_a_fresh_controller_gives_every_command_again(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_a_fresh_controller_gives_every_command_again(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     _, made, run, _ = ran
     replay(run.run.log.decisions, make_controller(made, made.workload_of(0), oracle=False))
 
 
-def test_the_trainer_learnt_from_every_batch(ran: tuple[str, Plan, LiveRun, Probes]) -> None:
+def test_the_trainer_learnt_from_every_batch(ran: tuple[str, ResolvedScenario, LiveRun, Probes]) -> None:
     learnt = [found.metrics for _, found in ran[2].crew.learnt]
     assert len(learnt) >= STEPS
     assert any(found["gradient_norm"] > 0 for found in learnt)

@@ -16,12 +16,12 @@ from rlsim.core.commands import Submit
 from rlsim.core.events import Finished, Noticed
 from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
-from rlsim.live.components import Crew
+from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.protocols import Experience
 from rlsim.live.run import LiveRun, refuse, run_live
 from rlsim.live.signals import LAST_TOKENS
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.results.tables import tables
@@ -47,7 +47,7 @@ class Batches:
     judged: list[list[list[float]]] = field(default_factory=list)
     """By the teacher, where there is one."""
 
-    def watch(self, execution: Execution, crew: Crew) -> None:
+    def watch(self, execution: Execution, crew: LiveComponents) -> None:
         trainer: Any = crew.trainer
         train = trainer.train
 
@@ -68,7 +68,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Lived:
-    plan: Plan
+    plan: ResolvedScenario
     run: LiveRun
     batches: Batches
 

@@ -14,7 +14,7 @@ from rlsim.core.commands import Submit, Sync
 from rlsim.core.events import Aborted, ReplicaLost, Synced
 from rlsim.core.log import RunLog
 from rlsim.live.protocols import EngineLostError
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
 NEED_THE_FIRST = {
@@ -28,7 +28,7 @@ NEED_THE_FIRST = {
 
 
 @cache
-def world(preset: str, agents: bool) -> tuple[Plan, RunLog]:
+def world(preset: str, agents: bool) -> tuple[ResolvedScenario, RunLog]:
     """A preset and its run without faults."""
     made = planned(preset, **(AGENTS if agents else {}))
     return made, lived(made, losing({})).log

@@ -14,11 +14,11 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
 from rlsim.live.assemble import task_of, taught, workload_of
-from rlsim.live.clock import SERVICES, Clock, run_virtual
+from rlsim.live.clock import SERVICES, LiveClock, run_virtual
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake import fake_crew
 from rlsim.live.protocols import Call, Made, Record, Weights
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.replay.decisions import NoJournal
 
 CAP = 12
@@ -33,7 +33,7 @@ def length_of(call: Call) -> int:
 class Model:
     """An engine whose calls end where the model ends them; a token every tenth of a second."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: LiveClock) -> None:
         self._clock, self._version = clock, 0
         self._cut: dict[int, asyncio.Event] = {}
         self._said: dict[int, int] = {}
@@ -86,7 +86,7 @@ class Model:
         return Record()
 
 
-def planned(policy: dict[str, Any]) -> Plan:
+def planned(policy: dict[str, Any]) -> ResolvedScenario:
     responses = {"law": "uniform", "low_tokens": 1, "high_tokens": CAP, "cap_tokens": CAP}
     live = {"task": {"name": "successor"}}
     return plan(scenario(policy, workload__response_tokens=responses, workload__prompt_tokens=2, live=live))
@@ -95,7 +95,7 @@ def planned(policy: dict[str, Any]) -> Plan:
 def lived(policy: dict[str, Any]) -> tuple[RunLog, list[Model]]:
     made = planned(policy)
 
-    async def main(clock: Clock) -> tuple[Ending, list[Model]]:
+    async def main(clock: LiveClock) -> tuple[Ending, list[Model]]:
         workload = workload_of(made, 0)
         world = make_world(made, workload)
         models = [Model(clock) for _ in world.replicas]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.steptime import StepTime
 from rlsim.live.vllm.batch import Batch
 from rlsim.live.vllm.pace import GRACE_TICKS, Pace, lateness, read_law, write_law
@@ -14,7 +14,7 @@ ONE = Batch(decodes=1, kv_tokens=10)
 
 
 def test_an_engine_reads_the_integers_of_the_plan(tmp_path: Path) -> None:
-    given = StepLaw.affine(6e-3, 1.4e-5, 4.2e-8, 2e-5, 1e-10).quantise(512, 64)
+    given = StepTimeModel.affine(6e-3, 1.4e-5, 4.2e-8, 2e-5, 1e-10).quantise(512, 64)
     write_law(given, tmp_path / "law.json")
     assert read_law(tmp_path / "law.json") == given
 

@@ -14,11 +14,11 @@ from rlsim.core.commands import Submit
 from rlsim.core.events import Finished, ReplicaLost, Synced
 from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
-from rlsim.live.components import Crew
+from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.ray.cluster import RaySite
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -36,7 +36,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SCENARIOS.parents[1]))
 
 
-def run(name: str, arm: str, engine: str, work: Path, watch: Any) -> tuple[Plan, LiveRun, dict[str, Any]]:
+def run(name: str, arm: str, engine: str, work: Path, watch: Any) -> tuple[ResolvedScenario, LiveRun, dict[str, Any]]:
     """A run, and what its record says of the cluster."""
     settings = [f"run.steps={STEPS}", "run.warmup_steps=0"]
     made = plan(load(str(SCENARIOS / f"{name}.yaml"), [], settings).resolve(arm))
@@ -47,7 +47,7 @@ def run(name: str, arm: str, engine: str, work: Path, watch: Any) -> tuple[Plan,
         return made, live, on.facts()["cluster"]
 
 
-def holds(made: Plan, live: LiveRun) -> None:
+def holds(made: ResolvedScenario, live: LiveRun) -> None:
     """It came to its end; a fresh controller gives every command again, and no token is missing."""
     assert live.ending.fault is None
     log = live.run.log
@@ -62,7 +62,7 @@ def test_a_paced_run_goes_on_without_the_replica_whose_actor_is_killed(tmp_path:
     """Killed as soon as it has given tokens; its calls are made elsewhere, and its process leaves no engine behind."""
     left: list[int] = []
 
-    def watch(execution: Execution, crew: Crew) -> None:
+    def watch(execution: Execution, crew: LiveComponents) -> None:
         ended, engine = execution.ended, crew.engines[0]
 
         def kill_once(running: Any) -> None:

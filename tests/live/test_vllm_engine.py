@@ -19,7 +19,7 @@ from small_runs import BASE
 from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.core.errors import RlsimError
 from rlsim.core.ticks import to_seconds
-from rlsim.costs.steplaw import StepLaw
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
@@ -322,7 +322,7 @@ def test_a_killed_engine_is_noticed_and_its_calls_keep_their_tokens(host: Host, 
 
 # -- paced --------------------------------------------------------------------------------------------
 
-LAW = StepLaw.affine(20e-3, 5e-5, 2e-7, 2e-5, 1e-9)
+LAW = StepTimeModel.affine(20e-3, 5e-5, 2e-7, 2e-5, 1e-9)
 """Slow enough for a loaded machine; every term counts."""
 PACED = {
     **BASE,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rlsim.core.commands import Watch
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.hooks import GO_ON, Offer, Pick, Size, Verdict
 
 
@@ -17,7 +17,7 @@ class Plain:
 
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Plain:
+    def start(self, shape: RunSizes) -> Plain:
         return self
 
     def members(self, view: View, group: Group) -> Size:

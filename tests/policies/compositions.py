@@ -12,7 +12,7 @@ from policy_runs import ran, scenario
 from rlsim.core.errors import DeadlockError
 from rlsim.policies import combinations
 from rlsim.policies.ordering.predictors import NAMES
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 
 Refusal = tuple[dict[str, Any], str, object, str]
 """A policy, the key that is refused, what was found there, and words of what is allowed."""
@@ -31,7 +31,7 @@ def preset(name: str, given: dict[str, Any] | None = None, **parts: dict[str, An
 
 def fault(policy: dict[str, Any], **changes: Any) -> tuple[str, object, str]:
     """The first fault of the policy: key, what was found, what is allowed."""
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(scenario(policy, **changes))
     return caught.value.path, caught.value.found, caught.value.allowed
 
@@ -237,7 +237,7 @@ def is_refused_or_runs_to_its_end(
         changes["workload__reward"] = {"latency_seconds": 0.3}
     try:
         log = ran({"parts": parts}, **changes)
-    except PlanError:
+    except ResolveError:
         return
     assert len(log.iterations) == 6
     told = sum(row.tokens for row in log.final) + log.check_tokens + log.undelivered_tokens

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlsim.controller import Controller
-from rlsim.core.view import Sample, Shape, View
+from rlsim.core.view import RunSizes, Sample, View
 from rlsim.policies.protocols import Batch, Policy
 from rlsim.policies.registry import make_part
 
@@ -123,7 +123,7 @@ CHUNK_TOKENS = 2
 class Updates:
     """A step in parts of one group, each with an optimizer update of its own."""
 
-    def start(self, shape: Shape) -> _Updating:
+    def start(self, shape: RunSizes) -> _Updating:
         return _Updating()
 
 
@@ -146,7 +146,7 @@ class Chunks:
     oracle: ClassVar[bool] = False
     ranks: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Chunks:
+    def start(self, shape: RunSizes) -> Chunks:
         return self
 
     def priority(self, view: View, sample: Sample) -> int:
@@ -162,7 +162,7 @@ class Restless:
 
     transfers_kv: bool
 
-    def start(self, shape: Shape) -> Restless:
+    def start(self, shape: RunSizes) -> Restless:
         return self
 
     def moves(self, view: View) -> Sequence[tuple[Sample, int]]:
@@ -170,7 +170,7 @@ class Restless:
         return [(sample, (sample.replica + 1) % view.shape.replicas) for sample in chosen]
 
 
-SHAPE = Shape(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8, lent_replicas=range(1, 2))
+SHAPE = RunSizes(prompts_per_step=2, group_size=3, replicas=2, max_num_seqs=8, lent_replicas=range(1, 2))
 """Replica 1 is lent where the placement lends; elsewhere it is like any other."""
 
 

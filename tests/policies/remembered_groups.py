@@ -7,13 +7,13 @@ from typing import Any
 
 from rlsim.core.commands import Fork
 from rlsim.core.loads import Loads
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.registry import make_part
 
 
 def started(use: str, size: int = 4, **fields: Any) -> tuple[Any, View]:
     """A part and the view of a run that has just begun."""
-    shape = Shape(3, size, 2, 64)
+    shape = RunSizes(3, size, 2, 64)
     part: Any = make_part("allocation", {"use": use, **fields}, "allocation")
     return part.start(shape), View(shape, Loads(2))
 

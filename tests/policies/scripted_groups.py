@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlsim.core.loads import Loads
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.hooks import Offer
 from rlsim.policies.registry import make_part
 
 
 def made(use: str, prompts: int = 3, size: int = 4, seed: int = 0, **fields: Any) -> tuple[Any, View]:
     """A started part and the view of a run that has just begun."""
-    shape = Shape(prompts, size, 2, 64, seed=seed)
+    shape = RunSizes(prompts, size, 2, 64, seed=seed)
     part: Any = make_part("allocation", {"use": use, **fields}, "allocation")
     return part.start(shape), View(shape, Loads(2))
 

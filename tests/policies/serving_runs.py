@@ -13,11 +13,11 @@ from rlsim.core.commands import Submit
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_ticks
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.resolve import plan
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
-from rlsim.workload.lengths import LengthLaw
+from rlsim.workload.lengths import LengthDistribution
 
 STEP_SECONDS = 0.01
 STEP = to_ticks(STEP_SECONDS)
@@ -47,7 +47,7 @@ SERVING: dict[str, Any] = {
 """Engines of one seat and equal steps: a single server whose service is 0.01 s a response token."""
 
 
-def served(ordering: Mapping[str, Any], rate: float, replication: int = 0, **changes: Any) -> Run:
+def served(ordering: Mapping[str, Any], rate: float, replication: int = 0, **changes: Any) -> FinishedRun:
     """One run under an order, at so many requests a second; ``workload__classes={...}`` replaces one value."""
     made = {key: dict(value) if isinstance(value, dict) else value for key, value in SERVING.items()}
     arrivals = {"use": "open-arrivals", "requests_per_second": rate, **changes.pop("arrivals", {})}
@@ -95,7 +95,7 @@ def requests(log: RunLog) -> list[Served]:
     return found
 
 
-def lengths(run: Run) -> Callable[[int], int]:
+def lengths(run: FinishedRun) -> Callable[[int], int]:
     """Tokens of the response to the request of a draw, as the workload has it."""
     workload = run.plan.workload_of(run.replication)
     return lambda draw: workload.response_tokens(*workload.prompt_at(draw), 0)
@@ -121,21 +121,21 @@ def single_server(jobs: Sequence[tuple[Ticks, int, int]], until: Ticks) -> dict[
 # -- closed forms, in seconds --------------------------------------------------------------------------
 
 
-def masses(law: LengthLaw) -> tuple[np.ndarray, np.ndarray]:
+def masses(law: LengthDistribution) -> tuple[np.ndarray, np.ndarray]:
     """Service seconds of every length, and its probability."""
     edges = np.arange(1, law.cap_tokens, dtype=float) + 0.5
     below = np.concatenate([[0.0], law.cdf(edges), [1.0]])
     return np.arange(1, law.cap_tokens + 1) * STEP_SECONDS, np.diff(below)
 
 
-def pollaczek_khinchine(law: LengthLaw, rate: float) -> float:
+def pollaczek_khinchine(law: LengthDistribution, rate: float) -> float:
     """Mean wait of M/G/1 in order of arrival: rate E[S^2] / (2 (1 - rho))."""
     service, mass = masses(law)
     rho = rate * float(mass @ service)
     return rate * float(mass @ service**2) / (2 * (1 - rho))
 
 
-def phipps(law: LengthLaw, rate: float) -> float:
+def phipps(law: LengthDistribution, rate: float) -> float:
     """Mean wait of M/G/1, shortest job first, none interrupted (Phipps 1956, after Cobham 1954)."""
     service, mass = masses(law)
     loads = rate * np.cumsum(mass * service)
@@ -144,7 +144,7 @@ def phipps(law: LengthLaw, rate: float) -> float:
     return float(mass @ (residual / ((1 - before) * (1 - loads))))
 
 
-def mean_wait_seconds(run: Run) -> float:
+def mean_wait_seconds(run: FinishedRun) -> float:
     """Of the requests that came in the middle third of the run, all of which have ended."""
     end = run.log.end
     waits = [one.wait for one in requests(run.log) if end / 3 <= one.arrival < 2 * end / 3]

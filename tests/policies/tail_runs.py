@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from rlsim.core.commands import Train
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
-from rlsim.core.view import Sample, Shape, View
+from rlsim.core.view import RunSizes, Sample, View
 from rlsim.executor.run import make_controller, make_world
 from rlsim.policies.ordering.predictors import outlived
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import Simulation
@@ -30,7 +30,7 @@ def lognormal(sigma: float) -> Any:
     return {"law": "lognormal", "median_tokens": MEDIAN_TOKENS, "sigma": sigma, "cap_tokens": CAP_TOKENS}
 
 
-def planned(policy: Mapping[str, Any], sigma: float = 0.9, **changes: Any) -> Plan:
+def planned(policy: Mapping[str, Any], sigma: float = 0.9, **changes: Any) -> ResolvedScenario:
     """Sixteen groups of eight on two replicas of eight seats; ``workload__group_size=4`` replaces one value."""
     made: dict[str, Any] = {
         "name": "tail",
@@ -61,7 +61,7 @@ def planned(policy: Mapping[str, Any], sigma: float = 0.9, **changes: Any) -> Pl
     return plan(Scenario.model_validate({**made, "policy": dict(policy)}))
 
 
-def ran(made: Plan, replication: int, free_pool: bool = True) -> RunLog:
+def ran(made: ResolvedScenario, replication: int, free_pool: bool = True) -> RunLog:
     """One replication; KV in the pool costs nothing to fetch unless told otherwise."""
     workload = made.workload_of(replication)
     world = make_world(made, workload)
@@ -127,7 +127,7 @@ class Blind:
     oracle: ClassVar[bool] = False
     ranks: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Blind:
+    def start(self, shape: RunSizes) -> Blind:
         """Nothing to check."""
         return self
 

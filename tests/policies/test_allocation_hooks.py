@@ -15,9 +15,9 @@ from rlsim.core.commands import Abort, Score, SetRole, Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
-from rlsim.learning.course import Course, Progress, TrainedSample
+from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 from rlsim.results.metrics import ledger_tokens
 from rlsim.sim.simulation import simulate
 
@@ -264,13 +264,13 @@ def test_learning_counts_the_updates_that_are_made(
     policy: dict[str, Any], updates: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []
-    trained = Course.trained
+    trained = LearningDynamics.trained
 
-    def noted(course: Course, batch: Sequence[TrainedSample], updates: int, epochs: int) -> Progress:
+    def noted(course: LearningDynamics, batch: Sequence[TrainedSample], updates: int, epochs: int) -> Progress:
         told.append(updates)
         return trained(course, batch, updates, epochs)
 
-    monkeypatch.setattr(Course, "trained", noted)
+    monkeypatch.setattr(LearningDynamics, "trained", noted)
     own = {} if updates == 3 else {"trainer__updates_per_step": updates}
     ran(policy, **{**LEARNING, **own})
     assert set(told) == {updates}
@@ -281,7 +281,7 @@ TASK = {"trainer": "torch", "task": {"name": "successor"}}
 
 
 def test_deciding_by_rewards_needs_somebody_who_gives_them() -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(scenario(DAPO))
     assert caught.value.path == "learning"
     plan(scenario(DAPO, live=TASK))

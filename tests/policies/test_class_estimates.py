@@ -15,12 +15,12 @@ from serving_runs import served
 from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import normal
 from rlsim.core.loads import Loads
-from rlsim.core.view import Group, RequestClass, Sample, Shape, View
+from rlsim.core.view import Group, RequestClass, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import ClassCorrected, Expected, PredictionError, prediction_error
 from rlsim.policies.ordering.priorities import ShortestFirst
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
-SHAPE = Shape(1, 1, 1, 8, classes=(RequestClass("chat"), RequestClass("code")))
+SHAPE = RunSizes(1, 1, 1, 8, classes=(RequestClass("chat"), RequestClass("code")))
 few = settings(max_examples=20, deadline=None)
 
 

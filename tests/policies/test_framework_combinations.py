@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from policy_runs import ran
 
 from rlsim.core.loads import Loads
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.batching import OldestStepFirst
 from rlsim.policies.protocols import Batch
 
@@ -257,7 +257,7 @@ def test_a_composition_that_is_not_refused_runs_to_its_end(parts: dict[str, Any]
 
 
 def test_a_batch_of_the_same_version_and_size_as_the_last_one_is_looked_at_again() -> None:
-    shape = Shape(prompts_per_step=1, group_size=1, replicas=1, max_num_seqs=8)
+    shape = RunSizes(prompts_per_step=1, group_size=1, replicas=1, max_num_seqs=8)
     part = OldestStepFirst().start(shape)
     view = View(shape, Loads(1), started_groups=2)
     view.ready[0] = Group(0, 0, 0, 1, 0, 0)

@@ -16,7 +16,7 @@ from rlsim.core.events import Aborted, RoleSet, Synced
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_ticks
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.executor.run import make_controller
 from rlsim.policies.placement import DynamicSchedule, HybridSwitching, Switching
 from rlsim.resolve import plan
@@ -143,7 +143,7 @@ def test_v1_stops_helping_once_it_has_seen_that_it_does_not_pay() -> None:
 
 # -- the frameworks' rules by hand ------------------------------------------------------------------------
 
-SHAPE = Shape(20, 1, 4, 8, lent_replicas=range(3, 4))
+SHAPE = RunSizes(20, 1, 4, 8, lent_replicas=range(3, 4))
 
 
 def looked(now: float, started: int, ready: int, switches: list[float], steps: int = 0, taken: int = 0) -> View:

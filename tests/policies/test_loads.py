@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rlsim.core.loads import Loads
-from rlsim.core.view import Group, Pool, RequestClass, Sample, Shape, View
+from rlsim.core.view import Group, Pool, RequestClass, RunSizes, Sample, View
 from rlsim.policies.admission.fixed_concurrency import RefillEmpty
 from rlsim.policies.dispatch.pools import ByClass, ByContext, ByWeight
 from rlsim.policies.migration import Balance, Repack
@@ -100,7 +100,7 @@ def test_a_call_and_a_question_read_a_few_places_a_level(replicas: int) -> None:
 # -- closed replicas and every part ---------------------------------------------------------------------
 
 POOLS = (Pool("prefill", 0, 3, 8), Pool("decode", 3, 3, 8))
-SHAPE = Shape(2, 4, 6, 8, POOLS, (RequestClass("prefill"), RequestClass("decode")))
+SHAPE = RunSizes(2, 4, 6, 8, POOLS, (RequestClass("prefill"), RequestClass("decode")))
 GIVEN: dict[str, dict[str, Any]] = {
     "tail-split": {"tail_tokens": 5},
     "by-context": {"context_tokens": 30},

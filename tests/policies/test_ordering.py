@@ -16,16 +16,16 @@ from rlsim.core.events import Finished, Started
 from rlsim.core.loads import Loads
 from rlsim.core.log import Decision, RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.executor.run import make_controller
 from rlsim.policies.ordering.chunked import Divided
 from rlsim.policies.ordering.predictors import outlived, prediction_error
 from rlsim.policies.ordering.priorities import Ageing, Fcfs, FeedbackQueue, LongestFirst, ShortestFirst
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 
 few = settings(max_examples=10, deadline=None)
-SHAPE = Shape(prompts_per_step=2, group_size=4, replicas=2, max_num_seqs=8)
+SHAPE = RunSizes(prompts_per_step=2, group_size=4, replicas=2, max_num_seqs=8)
 SEATS: dict[str, Any] = {"rollout__scheduling_policy": "priority", "rollout__max_num_seqs": 2, "run__steps": 2}
 
 
@@ -68,7 +68,7 @@ def lengths(log: RunLog) -> dict[int, int]:
 @pytest.mark.parametrize("use", [name for name in CHOICES["ordering"] if name not in ("fcfs", "prefill-leg")])
 def test_an_order_that_engines_would_ignore_is_refused_with_their_key(use: str) -> None:
     policy = ordered(use, tokens_per_second=1.0) if use == "ageing" else ordered(use)
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(scenario(policy))
     assert caught.value.path == "rollout.scheduling_policy"
     plan(scenario(policy, rollout__scheduling_policy="priority"))

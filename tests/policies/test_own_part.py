@@ -13,7 +13,7 @@ from policy_runs import commands, moments, ran, scenario
 from rlsim.core.commands import Submit
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Scored
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 
 RECIPE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
@@ -95,7 +95,7 @@ def test_a_module_of_the_current_directory_hides_no_installed_one(
 )
 def test_a_part_that_cannot_be_had_is_named_with_the_reason(beside: Path, use: str, source: str, reason: str) -> None:
     (beside / "my_module.py").write_text(source, encoding="utf-8")
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(scenario(admission(use, limit=3)))
     assert caught.value.path == "policy.parts.admission.use"
     assert caught.value.found == use
@@ -115,14 +115,14 @@ def test_its_parameters_are_checked_like_any_others(
     beside: Path, given: dict[str, Any], key: str, found: object
 ) -> None:
     (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(scenario(admission("my_module:Trickle", **given)))
     assert (caught.value.path, caught.value.found) == (f"policy.parts.admission.{key}", found)
 
 
 def test_a_part_that_lacks_what_its_choice_asks_is_refused(beside: Path) -> None:
     (beside / "my_module.py").write_text(recipe().replace("def room", "def space"), encoding="utf-8")
-    with pytest.raises(PlanError, match=r"a part with room \(rlsim\.policies\.protocols\.Admission\)"):
+    with pytest.raises(ResolveError, match=r"a part with room \(rlsim\.policies\.protocols\.Admission\)"):
         plan(scenario(admission("my_module:Trickle", limit=3)))
 
 

@@ -17,7 +17,7 @@ from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Finished, Started, Synced, Trained
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.admission.bounded_staleness import CumulativeCapacity
 from rlsim.policies.leftovers import KeepAll
 from rlsim.policies.protocols import Policy
@@ -207,7 +207,7 @@ def test_nemo_that_recomputes_kv_prefills_again_what_nemo_one_off_keeps() -> Non
 class Forgetful(CumulativeCapacity):
     """Counts a dropped group as accepted for ever: the slot is not given back."""
 
-    def start(self, shape: Shape) -> Forgetful:
+    def start(self, shape: RunSizes) -> Forgetful:
         return self
 
     def room(self, view: View) -> tuple[int, str]:
@@ -218,7 +218,7 @@ class Forgetful(CumulativeCapacity):
 class LosesOne(KeepAll):
     """Loses a complete group, as a worker that fails without a word does."""
 
-    def start(self, shape: Shape) -> LosesOne:
+    def start(self, shape: RunSizes) -> LosesOne:
         return self
 
     def expired(self, view: View) -> Sequence[int]:
@@ -238,7 +238,7 @@ def test_a_lost_group_whose_slot_is_not_given_back_leaves_the_trainer_one_short_
 
 
 def test_one_stuck_member_keeps_127_complete_groups_waiting() -> None:
-    shape = Shape(prompts_per_step=128, group_size=2, replicas=4, max_num_seqs=256)
+    shape = RunSizes(prompts_per_step=128, group_size=2, replicas=4, max_num_seqs=256)
     specs: dict[str, dict[str, Any]] = {
         "admission": {"use": "cumulative-capacity", "max_staleness": 0, "max_open_groups": 768},
         "batching": {"use": "complete-groups"},

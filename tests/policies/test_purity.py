@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rlsim
-from rlsim.core.view import Pool, RequestClass, Shape
+from rlsim.core.view import Pool, RequestClass, RunSizes
 from rlsim.policies import protocols
 from rlsim.policies.registry import CHOICES
 
@@ -84,7 +84,7 @@ def test_a_part_is_a_frozen_dataclass_with_what_its_protocol_asks(choice: str, n
     pools = (Pool("prefill", 0, 1, 8), Pool("decode", 1, 1, 8))
     group_size = 1 if name == "single" else 8
     started = cls(**given).start(
-        Shape(4, group_size, 2, 8, pools, (RequestClass("decode"),), lent_replicas=range(1, 2))
+        RunSizes(4, group_size, 2, 8, pools, (RequestClass("decode"),), lent_replicas=range(1, 2))
     )
     protocol = getattr(protocols, choice.capitalize())
     assert all(hasattr(started, member) for member in vars(protocol) if not member.startswith("_"))

@@ -24,9 +24,9 @@ from rlsim.core.commands import Submit, Sync, Train
 from rlsim.core.events import Synced
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.leftovers import OffPolicySteps
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 
 few = settings(max_examples=8, deadline=None)
 seeds = st.integers(0, 10_000)
@@ -194,7 +194,7 @@ def test_miles_retry_draws_each_prompt_again_that_drop_loses() -> None:
 
 
 def test_an_unknown_handler_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(scenario({"preset": "miles-fully-async", "async_unused_samples_handler": "keep"}))
     assert (caught.value.path, caught.value.allowed) == ("policy.async_unused_samples_handler", "drop, retry")
 
@@ -239,7 +239,7 @@ def test_prime_rl_trains_nothing_older_than_its_off_policy_steps(
 @pytest.mark.parametrize(("lead", "dropped"), [(None, [0, 3]), (1, [0, 3]), (0, [0])])
 def test_a_group_is_as_old_as_it_will_be_in_the_batch_that_it_waits_for(lead: int | None, dropped: list[int]) -> None:
     """Two groups a batch, two steps begun: the first two survivors fill batch 2, the next batch 3, of age 1 at most."""
-    shape = Shape(prompts_per_step=2, group_size=1, replicas=1, max_num_seqs=8)
+    shape = RunSizes(prompts_per_step=2, group_size=1, replicas=1, max_num_seqs=8)
     view = View(shape, Loads(1), version=2, steps_begun=2)
     for number, version in enumerate([0, 1, 1, 1, 2]):
         view.ready[number] = Group(number, number, 0, 10, version, 0)
@@ -344,5 +344,5 @@ def test_sao_trains_samples_in_the_order_in_which_they_end(seed: int, seats: int
 
 
 def test_sao_refuses_larger_groups() -> None:
-    with pytest.raises(PlanError, match=r"workload\.group_size: 1"):
+    with pytest.raises(ResolveError, match=r"workload\.group_size: 1"):
         plan(scenario({"preset": "sao"}, workload__group_size=2))

@@ -19,7 +19,7 @@ from rlsim.core.hashing import normal, uniform
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.dispatch.pools import TailSplit, tail_replicas, work_of
 from rlsim.policies.dispatch.routers import ConsistentHash, LeastTokens, PowerOfTwo, PrefixAware
 from rlsim.policies.migration import Balance, Repack, best_fit
@@ -49,7 +49,7 @@ def placed(log: RunLog) -> Iterator[tuple[Submit, list[int]]]:
 
 def loaded(calls: list[int], tokens: int = 10) -> View:
     """A view with so many calls in flight by replica, each of a group of its own."""
-    view = View(Shape(2, 2, len(calls), 8), Loads(len(calls)))
+    view = View(RunSizes(2, 2, len(calls), 8), Loads(len(calls)))
     for replica, count in enumerate(calls):
         for _ in range(count):
             fly(view, replica, tokens)
@@ -104,7 +104,7 @@ def test_power_of_two_never_takes_the_most_loaded_replica_of_several(seed: int) 
 
 
 def test_power_of_two_looks_at_every_pair_alike() -> None:
-    started = PowerOfTwo().start(Shape(2, 2, 4, 8))
+    started = PowerOfTwo().start(RunSizes(2, 2, 4, 8))
     view, sample = loaded([0, 1, 2, 3]), newcomer()
     chosen = Counter(started.replica(view, sample) for _ in range(6000))
     for replica, share in enumerate((1 / 2, 1 / 3, 1 / 6, 0)):
@@ -126,7 +126,7 @@ def test_prefix_aware_follows_a_mate_within_its_bound_and_else_the_least_loaded(
 
 
 def test_consistent_hash_keeps_a_prompt_in_its_place_and_moves_few_when_a_replica_is_added() -> None:
-    four, five = (ConsistentHash(max_load_ratio=99.0).start(Shape(2, 2, n, 8)) for n in (4, 5))
+    four, five = (ConsistentHash(max_load_ratio=99.0).start(RunSizes(2, 2, n, 8)) for n in (4, 5))
     before = [four.replica(loaded([0] * 4), newcomer(draw)) for draw in range(1000)]
     after = [five.replica(loaded([0] * 5), newcomer(draw)) for draw in range(1000)]
     moved = [new for old, new in zip(before, after, strict=True) if old != new]
@@ -219,13 +219,13 @@ def test_a_longer_tail_is_given_more_replicas_and_a_batch_without_one_none() -> 
 )
 def test_parameters_out_of_range_are_named(made: Any, field: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        made.start(Shape(2, 2, 2, 8))
+        made.start(RunSizes(2, 2, 2, 8))
     assert caught.value.path == field
 
 
 def test_a_single_replica_cannot_be_split() -> None:
     with pytest.raises(ParameterError, match="two replicas"):
-        TailSplit(tail_tokens=5).start(Shape(2, 2, 1, 8))
+        TailSplit(tail_tokens=5).start(RunSizes(2, 2, 1, 8))
 
 
 def test_least_tokens_is_not_least_in_flight() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policy_runs import scenario
 
 from rlsim.executor.run import make_controller
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 from rlsim.results.replay.decisions import replay
 from rlsim.sim.simulation import simulate
 
@@ -40,7 +40,7 @@ def test_open_arrivals_with_any_other_parts_are_refused_or_run_to_the_end(
 def test_what_was_recorded_is_what_a_fresh_controller_would_do_again(parts: dict[str, Any], seed: int) -> None:
     try:
         made = plan(scenario({"parts": parts}, seed=seed, workload__group_size=1, workload__classes=CLASSES, **RANKS))
-    except PlanError:
+    except ResolveError:
         return
     log = simulate(made).log
     replay(log.decisions, make_controller(made, made.workload_of(0)))

@@ -25,16 +25,16 @@ from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Trained
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, to_seconds
-from rlsim.executor.run import Run, make_controller
+from rlsim.executor.run import FinishedRun, make_controller
 from rlsim.results.latency import request_columns
 from rlsim.results.replay.decisions import replay
 from rlsim.results.statistics import interval
-from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Uniform
+from rlsim.workload.lengths import Constant, Gamma, LengthDistribution, Uniform
 
 few = settings(max_examples=15, deadline=None, derandomize=True)
 FCFS: dict[str, Any] = {"use": "fcfs"}
 SJF: dict[str, Any] = {"use": "shortest-first", "predictor": "oracle"}
-LAWS: dict[str, tuple[LengthLaw, dict[str, Any]]] = {
+LAWS: dict[str, tuple[LengthDistribution, dict[str, Any]]] = {
     "M/D/1": (Constant(20), {"law": "constant", "tokens": 20}),
     "M/U/1": (Uniform(1, 39), {"law": "uniform", "low_tokens": 1, "high_tokens": 39}),
     "M/M/1": (
@@ -119,7 +119,7 @@ def test_gaps_have_the_stated_rate_and_spread(burstiness: float) -> None:
     assert gaps.std() / gaps.mean() == pytest.approx(spread, rel=0.1)
 
 
-def arrivals(run: Run) -> list[int]:
+def arrivals(run: FinishedRun) -> list[int]:
     return [one.arrival for one in requests(run.log)]
 
 
@@ -186,7 +186,7 @@ TENANTS = {
 }
 
 
-def by_class(run: Run) -> dict[str, list[Served]]:
+def by_class(run: FinishedRun) -> dict[str, list[Served]]:
     workload = run.plan.workload_of(run.replication)
     found: dict[str, list[Served]] = {kind.name: [] for kind in run.plan.shape.classes}
     for one in requests(run.log):

@@ -24,7 +24,7 @@ from tail_runs import (
 
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 
 SCARCE: dict[str, Any] = {
     "rollout__gpus": 4,
@@ -116,7 +116,7 @@ def lengths(log: RunLog) -> list[int]:
     return list(made.values())
 
 
-def above_bound(made: Plan, log: RunLog) -> float:
+def above_bound(made: ResolvedScenario, log: RunLog) -> float:
     """Rollout time over that of list scheduling at its best: the mean work of a seat, or the longest response."""
     tokens, seats = lengths(log), made.shape.replicas * made.shape.max_num_seqs
     return rollout_seconds(log) / (STEP_SECONDS * max(sum(tokens) / seats, max(tokens)))

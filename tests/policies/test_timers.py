@@ -15,7 +15,7 @@ from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Finished, Noticed, Started, Synced, Woke
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.executor.run import make_controller
 from rlsim.executor.termination import Timers
 from rlsim.policies.protocols import Unit
@@ -33,7 +33,7 @@ class Drip:
     period_seconds: float = 0.7
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Drip:
+    def start(self, shape: RunSizes) -> Drip:
         return self
 
     def room(self, view: View) -> tuple[int, str]:
@@ -50,7 +50,7 @@ class Restive:
     unit: ClassVar[Unit] = "group"
     asked: list[Ticks] = field(default_factory=list)
 
-    def start(self, shape: Shape) -> Restive:
+    def start(self, shape: RunSizes) -> Restive:
         return Restive()
 
     def room(self, view: View) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from rlsim.core.commands import Abort, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished, Started, Synced, Trained
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.admission.bounded_staleness import Budget, PerVersionBudget
 from rlsim.resolve import plan
 from rlsim.results.tables import tables
@@ -75,7 +75,7 @@ def test_with_few_places_a_version_submits_at_most_one_prompt_more(
 
 
 def test_a_prompt_that_waits_for_a_place_while_weights_change_is_in_neither_count() -> None:
-    shape = Shape(prompts_per_step=3, group_size=2, replicas=1, max_num_seqs=8)
+    shape = RunSizes(prompts_per_step=3, group_size=2, replicas=1, max_num_seqs=8)
     part = PerVersionBudget(1.0, 1, concurrent_samples_per_replica=2).start(shape)
     view = View(shape, Loads(1), started_groups=5, steps_done=1, version=1)
     view.open = {number: Group(number, number, 0, 1, 0, 0) for number in (3, 4)}

@@ -14,7 +14,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import PlanError
+from rlsim.resolve import ResolveError
 from rlsim.results.metrics import ledger_tokens
 
 
@@ -54,7 +54,7 @@ def test_marks_are_a_list_in_a_file() -> None:
 
 
 def test_an_unknown_signal_is_refused_before_anything_runs() -> None:
-    with pytest.raises(PlanError, match=r"policy.parts.allocation.signal: .*'entropi'.*entropy"):
+    with pytest.raises(ResolveError, match=r"policy.parts.allocation.signal: .*'entropi'.*entropy"):
         run({"use": "spark", "signal": "entropi"}, "one-step-off")
 
 
@@ -97,7 +97,7 @@ def test_capped_responses_are_no_longer_than_the_cap() -> None:
 
 def test_strategies_that_look_need_signals() -> None:
     for use in sorted({"arrol", "pg-opd", "adwin", "espo"} & set(CHOICES["allocation"])):
-        with pytest.raises(PlanError) as caught:
+        with pytest.raises(ResolveError) as caught:
             run({"use": use}, "sync-colocated", learning=None)
         assert caught.value.path == "learning"
 

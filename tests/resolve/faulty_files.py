@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlsim.core.errors import ScenarioError
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 from rlsim.scenario.document import load
 
 TEXT = """\
@@ -45,7 +45,7 @@ def faults_of(path: Path | str, arm: str | None = None, sets: tuple[str, ...] = 
     try:
         document = load(path, sets=sets)
         plan(document.resolve(arm))
-    except PlanError as error:
+    except ResolveError as error:
         return document.scenario_error(error.errors, arm).faults
     except ScenarioError as error:
         return error.faults

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from rlsim.costs.transfer import SyncCost
-from rlsim.resolve import PlanError, plan, replication_seed
+from rlsim.resolve import ResolveError, plan, replication_seed
 from rlsim.scenario.schema import Scenario
 
 
@@ -90,7 +90,7 @@ def test_replications_have_luck_of_their_own_and_share_it_between_policies() -> 
 
 def test_a_plan_error_holds_every_fault_and_reads_as_the_first() -> None:
     bad = scenario().model_copy(update={"model": "nothing", "seed": 1})
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(bad)
     assert [error.path for error in caught.value.errors] == ["model"]
     assert str(caught.value).startswith("model: found 'nothing'; allowed: DeepSeek-V3")
@@ -98,7 +98,7 @@ def test_a_plan_error_holds_every_fault_and_reads_as_the_first() -> None:
 
 def test_a_plan_error_comes_back_whole_from_a_worker() -> None:
     bad = scenario().model_copy(update={"model": "nothing"})
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(ResolveError) as caught:
         plan(bad)
     again = pickle.loads(pickle.dumps(caught.value))
     assert [str(error) for error in again.errors] == [str(error) for error in caught.value.errors]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 
@@ -46,7 +46,7 @@ def test_a_shipped_scenario_is_planned_as_it_stands(file: Path, arm: str | None)
     document = load(file)
     try:
         plan(document.resolve(arm))
-    except PlanError as error:
+    except ResolveError as error:
         pytest.fail(str(document.scenario_error(error.errors, arm)))
 
 

@@ -8,7 +8,7 @@ from rlsim.core.commands import Submit, Sync, Train
 from rlsim.core.events import Finished, Started, Synced, Trained
 from rlsim.core.log import Decision, FinalRow, GateRow, IterationRow, RunLog, SpanRow, WindowRow
 from rlsim.core.ticks import to_ticks
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 
 SIZES = (
     "rollout.gpus=1",
@@ -29,7 +29,7 @@ def finished(sample: int, segments: tuple[tuple[int, int], ...], reason: str, fi
     return Finished(sample, 0, tokens, segments, reason, to_ticks(first))  # type: ignore[arg-type]
 
 
-def handmade() -> Run:
+def handmade() -> FinishedRun:
     """Samples 2 and 3 straddle the publication of version 1 and are trained on under version 2."""
     log = RunLog()
     for now, event, commands in (
@@ -62,4 +62,4 @@ def handmade() -> Run:
     log.final += [FinalRow(sample, "trained", tokens) for sample, tokens in enumerate((10, 12, 8, 4))]
     log.final += [FinalRow(4, "in_flight", 0), FinalRow(5, "in_flight", 0)]
     log.generated_tokens, log.end = 34, to_ticks(41)
-    return Run(small_plan("nemo-rl-async", SIZES), 0, log)
+    return FinishedRun(small_plan("nemo-rl-async", SIZES), 0, log)

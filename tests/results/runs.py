@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from rlsim.executor.run import Run
-from rlsim.resolve import Plan, plan
+from rlsim.executor.run import FinishedRun
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 
@@ -45,11 +45,11 @@ PRESETS = {
 
 
 @cache
-def small_plan(preset: str = "sync-colocated", extra: tuple[str, ...] = ()) -> Plan:
+def small_plan(preset: str = "sync-colocated", extra: tuple[str, ...] = ()) -> ResolvedScenario:
     sets = [f"policy.preset={preset}", *SMALL, *PRESETS[preset], *extra]
     return plan(load(QUICKSTART, sets=sets).resolve("on-policy colocated"))
 
 
 @cache
-def small_run(preset: str = "sync-colocated", replication: int = 0, extra: tuple[str, ...] = ()) -> Run:
+def small_run(preset: str = "sync-colocated", replication: int = 0, extra: tuple[str, ...] = ()) -> FinishedRun:
     return simulate(small_plan(preset, extra), replication)

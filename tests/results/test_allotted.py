@@ -17,8 +17,8 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.events import Scored
 from rlsim.core.log import Decision, OddsRow
 from rlsim.core.ticks import to_ticks
-from rlsim.executor.run import Run
-from rlsim.learning.course import Course
+from rlsim.executor.run import FinishedRun
+from rlsim.learning.course import LearningDynamics
 from rlsim.results.allocation import BANDS, EDGES, ROWS, UNKNOWN, Allotted, allotted, allotted_columns
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import metrics
@@ -32,7 +32,7 @@ FOUR = (0.01, 0.5, 0.5, 0.97)
 """Of the samples of the run written by hand: 10, 12, 8 and 4 tokens, two begun before the first step's end at 21 s."""
 
 
-def written(odds: tuple[float, ...] = FOUR, rewards: tuple[float, ...] = ()) -> Run:
+def written(odds: tuple[float, ...] = FOUR, rewards: tuple[float, ...] = ()) -> FinishedRun:
     """The run written by hand, with hidden success probabilities and rewards that were told."""
     run = handmade()
     run.log.last_commands_idle, run.log.final = True, run.log.final[:4]
@@ -42,7 +42,7 @@ def written(odds: tuple[float, ...] = FOUR, rewards: tuple[float, ...] = ()) -> 
     return run
 
 
-def columns(run: Run) -> Columns:
+def columns(run: FinishedRun) -> Columns:
     return allotted_columns(digest(run))
 
 
@@ -112,7 +112,7 @@ def test_the_chance_is_that_of_the_weights_that_were_published_when_the_sample_b
     plan, found = small_plan("sync-colocated", LEARNING), columns(small_run("sync-colocated", extra=LEARNING))
     assert plan.learning is not None
     workload = plan.workload_of(0)
-    untrained = Course(plan.learning, workload.seed, workload.dataset_prompts)
+    untrained = LearningDynamics(plan.learning, workload.seed, workload.dataset_prompts)
     kinds = ((found["step"] == 0, True), (found["step"] == found["step"].max(), False))
     for chosen, same in kinds:
         pairs = zip(found["prompt"][chosen].tolist(), found["success"][chosen].tolist(), strict=True)

@@ -14,7 +14,7 @@ from rlsim.controller import Controller
 from rlsim.core.commands import Abort, Command, Submit, Sync, Train
 from rlsim.core.events import Aborted, Cut, Event, Finished, Started
 from rlsim.core.log import Decision
-from rlsim.executor.run import Run, make_controller
+from rlsim.executor.run import FinishedRun, make_controller
 from rlsim.results.replay.decisions import RecordError, ReplayError, from_json, replay, to_json
 
 WHOLE = st.integers(0, 2**60)
@@ -32,7 +32,7 @@ COMMANDS = st.one_of(
 )
 
 
-def fresh(run: Run) -> Controller:
+def fresh(run: FinishedRun) -> Controller:
     return make_controller(run.plan, run.plan.workload_of(run.replication))
 
 

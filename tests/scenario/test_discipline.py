@@ -9,7 +9,7 @@ import pytest
 
 from rlsim.core.errors import ScenarioError
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.engine.discipline import VLLM, Ageing, Conservative, Discipline, PastFuture, StepTarget
+from rlsim.engine.discipline import VLLM, AgeingQueue, Conservative, Discipline, PastFuture, StepTarget
 from rlsim.resolve.engine import make_discipline
 from rlsim.scenario.document import load
 
@@ -55,7 +55,7 @@ def test_every_rule_reaches_the_engine(written: Write, base: str) -> None:
         ),
         (["admission: past_future", "initial_calls: 0"], Discipline(PastFuture(None, 0.05, 200, 0, 0))),
         (["max_concurrent_prefills: 2"], Discipline(max_concurrent_prefills=2)),
-        (["order: ageing", "waiting_weight: 0", "prefill_weight: 2"], Discipline(ageing=Ageing(0, 2 * 10**12))),
+        (["order: ageing", "waiting_weight: 0", "prefill_weight: 2"], Discipline(ageing=AgeingQueue(0, 2 * 10**12))),
         (
             ["target_step_seconds: 1", "min_chunk_tokens: 1", "predicted_scale: 1.1"],
             Discipline(step_target=StepTarget(10**12, 1, 1.1)),

@@ -118,7 +118,7 @@ def test_every_field_is_described_and_no_section_takes_stray_keys() -> None:
     assert len(sections) > 10
     for section in sections:
         assert section.model_config["frozen"]
-        assert (section.model_config["extra"] == "allow") == (section in (schema.Law, schema.Policy))
+        assert (section.model_config["extra"] == "allow") == (section in (schema.Law, schema.PolicyConfig))
         for name, field in section.model_fields.items():
             assert field.description or issubclass(_section_of(field.annotation), BaseModel), (section, name)
 

@@ -13,10 +13,10 @@ from rlsim.core.commands import CallTool, Command, Submit, Train
 from rlsim.core.events import Aborted, Finished, ToolReturned
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.executor.run import make_controller, make_world
 from rlsim.policies.protocols import Batch, Unit
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import Simulation, simulate
 
@@ -71,7 +71,7 @@ def scenario(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return made
 
 
-def planned(changes: Mapping[str, Any] | None = None) -> Plan:
+def planned(changes: Mapping[str, Any] | None = None) -> ResolvedScenario:
     """The small scenario, built."""
     return plan(Scenario.model_validate(scenario(changes)))
 
@@ -165,7 +165,7 @@ def in_tools_ticks(log: RunLog) -> int:
     return area
 
 
-def train_ticks(made: Plan, log: RunLog) -> list[Ticks]:
+def train_ticks(made: ResolvedScenario, log: RunLog) -> list[Ticks]:
     """What each training step costs by the trainer's own model, for samples of one turn."""
     tokens = {event.sample: event.tokens for _, event in finishes(log)}
     prompt = {command.sample: command.context_tokens for _, command in submissions(log)}
@@ -183,7 +183,7 @@ class Shut:
 
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Shut:
+    def start(self, shape: RunSizes) -> Shut:
         """Nothing to check."""
         return self
 
@@ -196,7 +196,7 @@ class Shut:
 class Broken:
     """Fails when it is asked for a batch while groups are ready."""
 
-    def start(self, shape: Shape) -> Broken:
+    def start(self, shape: RunSizes) -> Broken:
         """Nothing to check."""
         return self
 
@@ -214,7 +214,7 @@ class Buffer:
     alpha: int
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Buffer:
+    def start(self, shape: RunSizes) -> Buffer:
         """Nothing to check."""
         return self
 

@@ -13,8 +13,8 @@ from small_runs import FEW, finishes, ledger_is_closed, planned, ran, spread, su
 
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.executor.run import Run, make_controller, make_world
-from rlsim.resolve import Plan
+from rlsim.executor.run import FinishedRun, make_controller, make_world
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.metrics import metrics
 from rlsim.sim.simulation import Simulation, simulate
 
@@ -55,7 +55,7 @@ def pools(*gpus: int, **given: Any) -> list[dict[str, Any]]:
     return [{"name": f"p{number}", "gpus": count, **given} for number, count in enumerate(gpus)]
 
 
-def prefill_ranges(made: Plan) -> tuple[range, range]:
+def prefill_ranges(made: ResolvedScenario) -> tuple[range, range]:
     named = {pool.place.name: pool.place.replicas for pool in made.pools}
     return named["prefill"], named["decode"]
 
@@ -87,7 +87,7 @@ def test_equal_pools_are_no_pools_to_the_picosecond(changes: dict[str, Any], see
 def test_equal_pools_have_the_metrics_of_no_pools(seed: int) -> None:
     alike = {**FOUR, **AGENTS, "seed": seed}
     plain, split = planned(alike), planned({**alike, "rollout.pools": pools(1, 3)})
-    one, several = (metrics(Run(made, 0, simulate(made).log)) for made in (plain, split))
+    one, several = (metrics(FinishedRun(made, 0, simulate(made).log)) for made in (plain, split))
     assert replace(several, pools={}) == one
     assert not one.pools
     assert sum(pool.gpus for pool in several.pools.values()) == 4
@@ -164,7 +164,7 @@ def test_prompts_are_computed_on_prefill_replicas_only(
         assert event.replica in on_decode or event.tokens == 1
 
 
-def run_with_plan(changes: dict[str, Any]) -> tuple[RunLog, Plan]:
+def run_with_plan(changes: dict[str, Any]) -> tuple[RunLog, ResolvedScenario]:
     made = planned(changes)
     return simulate(made).log, made
 
@@ -318,7 +318,7 @@ def test_on_shared_gpus_kv_is_handed_over_in_no_time_on_the_same_gpus(
 def test_shared_gpus_count_once() -> None:
     prefill, decode = SHARED["rollout.pools"]
     made = planned({**SHARED, "rollout.pools": [{**prefill, "price_usd_per_gpu_hour": 9.0}, decode]})
-    found = metrics(Run(made, 0, simulate(made).log))
+    found = metrics(FinishedRun(made, 0, simulate(made).log))
     assert found.gpus_used == 2 + 1
     assert sum(found.utilisation.rollout.values()) == pytest.approx(1)
     assert sum(pool.gpus for pool in found.pools.values()) == pytest.approx(2)
@@ -335,7 +335,7 @@ def test_money_counts_the_price_of_every_pool() -> None:
         {"name": "spare", "gpus": 1, "price_usd_per_gpu_hour": 9.0},
     ]
     made = planned({**PD, "cluster.price_usd_per_gpu_hour": 2.0, "rollout.pools": groups})
-    found = metrics(Run(made, 0, simulate(made).log))
+    found = metrics(FinishedRun(made, 0, simulate(made).log))
     hourly = 1 * 2.3 + 2 * 1.5 + 1 * 9.0 + 1 * 2.0  # H800, H20, the spare, the trainer
     assert found.usd_per_step == pytest.approx(found.step_seconds / 3600 * hourly)
     assert found.price_usd_per_gpu_hour == pytest.approx(hourly / 5)
@@ -352,7 +352,7 @@ def test_gpu_seconds_weigh_replicas_by_their_gpus() -> None:
     }
     made = planned({**FOUR, "rollout.pools": groups, "policy": policy})
     log = simulate(made).log
-    found = metrics(Run(made, 0, log))
+    found = metrics(FinishedRun(made, 0, log))
     busy = Counter[int]()
     for row in log.windows:
         if row.end <= log.iterations[-1].end:

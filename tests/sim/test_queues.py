@@ -15,7 +15,7 @@ from small_runs import FEW, MANY, STEP, UNIFORM, finishes, in_flight_ticks, in_t
 
 from rlsim.core.log import RunLog, ServiceRow
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks
-from rlsim.sim.clock import SERVICES, Clock, Timer
+from rlsim.sim.clock import SERVICES, SimClock, SimTimer
 from rlsim.sim.trainer import WorkerPool
 
 JOBS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30)), min_size=1, max_size=30)
@@ -26,11 +26,11 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 def served(arrivals: Sequence[Ticks], services: Sequence[Ticks], workers: int | None) -> list[ServiceRow]:
     """What a pool does with jobs that come at given times; rows in order of arrival."""
-    clock, log = Clock(), RunLog()
+    clock, log = SimClock(), RunLog()
     pool = WorkerPool(clock, log, "tool", workers)
     done: list[int] = []
 
-    def submit(job: int, timer: Timer) -> None:
+    def submit(job: int, timer: SimTimer) -> None:
         pool.serve(job, services[job], partial(done.append, job))
 
     for job, at in enumerate(arrivals):

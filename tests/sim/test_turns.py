@@ -33,8 +33,8 @@ from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
 from rlsim.executor.run import make_world
-from rlsim.sim.clock import Clock
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.clock import SimClock
+from rlsim.sim.fleet import SimFleet
 from rlsim.sim.simulation import simulate
 
 BLOCK, PROMPT = 16, 40
@@ -185,7 +185,7 @@ def test_kv_on_its_way_back_is_lost_to_an_update_that_rebuilds_it(seed: int) -> 
 def test_a_restored_call_computes_its_whole_context_once_its_kv_is_dropped(begun: bool) -> None:
     """Whether it runs or still waits for a seat."""
     replica = Replica(0, EngineLimits(1, 4096, 4096, 16, 1000), StepTime([1] * 4097, [0, 0], [0, 0], 0))
-    fleet = Fleet(Clock(), [replica], RunLog(), NobodyCalls())
+    fleet = SimFleet(SimClock(), [replica], RunLog(), NobodyCalls())
     request = Request(1, 1, PROMPT, 100, 10, restored_tokens=99)
     replica.submit(request)
     if begun:

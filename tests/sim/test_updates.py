@@ -31,7 +31,7 @@ from rlsim.core.events import Aborted, Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
 from rlsim.engine.steptime import StepTime
-from rlsim.resolve import PlanError
+from rlsim.resolve import ResolveError
 from rlsim.sim.simulation import simulate
 
 UNEVEN = {"source": "coefficients", "base_seconds": 0.01, "per_sequence_seconds": 0.001}
@@ -171,7 +171,7 @@ def test_a_streamed_batch_is_trained_once_and_steps_the_optimizer_once() -> None
 
 
 def test_more_than_one_update_a_step_is_refused_for_a_stream() -> None:
-    with pytest.raises(PlanError, match=r"trainer\.updates_per_step: found 2"):
+    with pytest.raises(ResolveError, match=r"trainer\.updates_per_step: found 2"):
         planned({**STREAM, "trainer.updates_per_step": 2})
 
 

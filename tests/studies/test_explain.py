@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_cases import written
 
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.document import load
 from rlsim.studies.explain.candidates import candidates, changed_scenario
 from rlsim.studies.explain.explain import Explanation, explain
@@ -18,16 +18,16 @@ TOOLS = "response_tokens: 50, turns: {count: 2, tool_latency_seconds: 10, tool_o
 WORKLOAD = "response_tokens: 50}"
 
 
-def planned(directory: Path, *changes: tuple[str, str]) -> Plan:
+def planned(directory: Path, *changes: tuple[str, str]) -> ResolvedScenario:
     return plan(load(str(written(directory, "", *changes))).resolve())
 
 
-def explained(directory: Path, *changes: tuple[str, str]) -> tuple[Explanation, Plan]:
+def explained(directory: Path, *changes: tuple[str, str]) -> tuple[Explanation, ResolvedScenario]:
     found = planned(directory, *changes)
     return explain("small", found, workers=1), found
 
 
-def labels(found: Plan) -> list[str]:
+def labels(found: ResolvedScenario) -> list[str]:
     return [change.label for change, _ in candidates(found)]
 
 

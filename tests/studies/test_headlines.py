@@ -17,7 +17,7 @@ from rlsim.resolve import plan
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.statistics import interval, paired_ratio
 from rlsim.scenario.document import Document, load
-from rlsim.scenario.schema import Headline, Point, Scenario
+from rlsim.scenario.schema import Headline, PointConfig, Scenario
 from rlsim.studies.runs.executor import Order, Processes
 from rlsim.studies.runs.store import Made, RunStore, opened
 
@@ -193,7 +193,7 @@ def test_other_objectives_are_other_runs(tmp_path: Path) -> None:
 
 def test_a_setting_of_an_arm_leaves_the_other_alone(tmp_path: Path) -> None:
     document = small(tmp_path)
-    point = Point(label="p", settings={"arms.half.rollout.max_num_seqs": 3, "workload.group_size": 2})
+    point = PointConfig(label="p", settings={"arms.half.rollout.max_num_seqs": 3, "workload.group_size": 2})
     whole, half = (conditioned(arms_of(document), arm, point) for arm in ("whole", "half"))
     assert (whole.rollout.max_num_seqs, half.rollout.max_num_seqs) == (256, 3)
     assert whole.workload.group_size == half.workload.group_size == 2

@@ -12,7 +12,7 @@ from policy_runs import AGENTS, POLICIES, scenario
 
 from rlsim.core.errors import ParameterError
 from rlsim.live.backends import Fake
-from rlsim.resolve import Plan, plan
+from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 from rlsim.studies.parity import report
@@ -33,7 +33,7 @@ SLOWER = {"source": "coefficients", "base_seconds": 0.01, "per_sequence_seconds"
 EVERY = pytest.mark.parametrize("preset", FIVE)
 
 
-def planned(preset: str, **changes: Any) -> Plan:
+def planned(preset: str, **changes: Any) -> ResolvedScenario:
     return plan(scenario({"preset": preset, **POLICIES[preset]}, **{**LONGER, **changes}))
 
 

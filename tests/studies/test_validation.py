@@ -16,7 +16,7 @@ from rlsim.resolve import plan
 from rlsim.results.plots.validation import Point, predicted_and_measured
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.document import load
-from rlsim.scenario.published import Entry, Published
+from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.studies.validation import text
 from rlsim.studies.validation.entries import Source, find_entries, left_out, read_entry
 from rlsim.studies.validation.page import BEGIN, END, put
@@ -263,7 +263,7 @@ def made(
     fields: dict[str, Any] = {"source": "s", "grade": "P", "calibrated": calibrated, "family": family, "over": over}
     number = {"step_seconds": measured} if over is None else {"quantity": "step_seconds", "value": measured}
     published = Published(**number, **fields)
-    entry = Entry(id="T", title="t", source="s", assumptions=("nothing",)) if source is None else source.entry
+    entry = PublishedEntry(id="T", title="t", source="s", assumptions=("nothing",)) if source is None else source.entry
     file = "t.yaml" if source is None else source.document.file
     found = None if predicted is None else Estimate(predicted, None, None, 1)
     return Row(entry, file, "own", "arm", published, found, "" if predicted is not None else "stuck")

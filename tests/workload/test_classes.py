@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
 from rlsim.workload.draws import ClassLaws
-from rlsim.workload.lengths import Constant, LengthLaw, Lognormal, Uniform
+from rlsim.workload.lengths import Constant, LengthDistribution, Lognormal, Uniform
 from rlsim.workload.workload import Workload
 
 few = settings(max_examples=15, deadline=None)
@@ -21,7 +21,7 @@ PROMPTS = 20_000
 TEN, HUNDRED = Constant(10), Constant(100)
 
 
-def of_class(share: float, response: LengthLaw = HUNDRED, prompt: LengthLaw = TEN) -> ClassLaws:
+def of_class(share: float, response: LengthDistribution = HUNDRED, prompt: LengthDistribution = TEN) -> ClassLaws:
     return ClassLaws(share, prompt, response)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
 from rlsim.workload.fitting import fit_gamma, fit_lognormal, fit_samples
-from rlsim.workload.lengths import Gamma, LengthLaw, Lognormal, Mixture, Pareto
+from rlsim.workload.lengths import Gamma, LengthDistribution, Lognormal, Mixture, Pareto
 
 
 def test_dora_lengths_have_the_published_spread() -> None:
@@ -51,7 +51,7 @@ def test_what_no_law_can_be_is_refused(
         fit_lognormal(median, mean, sigma, 4096)
 
 
-def _sample(law: LengthLaw, count: int = 5000) -> np.ndarray:
+def _sample(law: LengthDistribution, count: int = 5000) -> np.ndarray:
     return law.quantile(np.random.default_rng(4).random(count))
 
 
@@ -59,7 +59,7 @@ def _sample(law: LengthLaw, count: int = 5000) -> np.ndarray:
     ("law", "name"),
     [(Lognormal(900, 1.2, 4096), "lognormal"), (Gamma(500, 2.5, 4096), "gamma")],
 )
-def test_the_family_that_made_the_samples_is_found_although_some_are_cut(law: LengthLaw, name: str) -> None:
+def test_the_family_that_made_the_samples_is_found_although_some_are_cut(law: LengthDistribution, name: str) -> None:
     fit = fit_samples(_sample(law), 4096)
     assert type(fit.law) is type(law)
     assert fit.ks_distance < 0.02

@@ -13,7 +13,7 @@ from rlsim.workload.empirical import Empirical
 from rlsim.workload.lengths import (
     Constant,
     Gamma,
-    LengthLaw,
+    LengthDistribution,
     Lognormal,
     Mixture,
     Pareto,
@@ -21,7 +21,7 @@ from rlsim.workload.lengths import (
     described,
 )
 
-LAWS: list[LengthLaw] = [
+LAWS: list[LengthDistribution] = [
     Constant(300),
     Uniform(10, 499),
     Lognormal(800, 1.2, 4096),
@@ -38,7 +38,9 @@ quantiles = st.floats(0, 1, exclude_max=True)
 
 
 @given(laws, st.lists(quantiles, min_size=2, max_size=30))
-def test_longer_quantiles_are_longer_and_lengths_stay_within_one_and_the_cap(law: LengthLaw, u: list[float]) -> None:
+def test_longer_quantiles_are_longer_and_lengths_stay_within_one_and_the_cap(
+    law: LengthDistribution, u: list[float]
+) -> None:
     tokens = law.quantile(np.sort(np.array(u)))
     assert tokens.dtype == np.int64
     assert np.all(np.diff(tokens) >= 0)
@@ -47,21 +49,21 @@ def test_longer_quantiles_are_longer_and_lengths_stay_within_one_and_the_cap(law
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.describe())
-def test_the_mean_is_the_integral_of_the_quantiles(law: LengthLaw) -> None:
+def test_the_mean_is_the_integral_of_the_quantiles(law: LengthDistribution) -> None:
     u = (np.arange(200_000) + 0.5) / 200_000
     tokens = law.quantile(u)
     assert law.mean_tokens() == pytest.approx(tokens.mean(), rel=2e-4)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.describe())
-def test_the_truncated_share_is_the_share_of_quantiles_beyond_the_cap(law: LengthLaw) -> None:
+def test_the_truncated_share_is_the_share_of_quantiles_beyond_the_cap(law: LengthDistribution) -> None:
     u = (np.arange(200_000) + 0.5) / 200_000
     beyond = np.mean(law.uncapped(u) > law.cap_tokens + 0.5)
     assert law.truncated_share() == pytest.approx(beyond, abs=2e-5)
 
 
 @given(laws, st.floats(1, 4000))
-def test_the_cdf_is_the_share_of_quantiles_below(law: LengthLaw, x: float) -> None:
+def test_the_cdf_is_the_share_of_quantiles_below(law: LengthDistribution, x: float) -> None:
     u = (np.arange(20_000) + 0.5) / 20_000
     share = np.mean(law.uncapped(u) <= x)
     assert float(law.cdf(np.array([x]))[0]) == pytest.approx(share, abs=2e-4)
@@ -116,7 +118,7 @@ def test_an_empirical_law_is_its_values() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 0.0, True, "3"])
 def test_a_law_refuses_parameters_that_mean_nothing(bad: object) -> None:
-    makers: list[Callable[[], LengthLaw]] = [
+    makers: list[Callable[[], LengthDistribution]] = [
         lambda: Lognormal(bad, 1.0, 100),  # type: ignore[arg-type]
         lambda: Lognormal(10, bad, 100),  # type: ignore[arg-type]
         lambda: Gamma(10, bad, 100),  # type: ignore[arg-type]

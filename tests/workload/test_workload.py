@@ -15,8 +15,8 @@ from rlsim.core.streams import PlacedStream
 from rlsim.workload import draws as luck
 from rlsim.workload.fitting import group_max_ratio
 from rlsim.workload.latency import GammaLatency, LognormalLatency
-from rlsim.workload.lengths import Constant, Gamma, LengthLaw, Lognormal, Pareto, Uniform
-from rlsim.workload.workload import Drift, Turns, Workload
+from rlsim.workload.lengths import Constant, Gamma, LengthDistribution, Lognormal, Pareto, Uniform
+from rlsim.workload.workload import Drift, TurnDraws, Workload
 
 HUGE = 2**22
 
@@ -34,7 +34,7 @@ def make(**changes: object) -> Workload:
     return Workload(**fields)  # type: ignore[arg-type]
 
 
-TURNS = Turns(Gamma(4, 2, 40), LognormalLatency(0.5, 0.8), Uniform(10, 500))
+TURNS = TurnDraws(Gamma(4, 2, 40), LognormalLatency(0.5, 0.8), Uniform(10, 500))
 
 
 def test_an_epoch_visits_every_prompt_once_in_an_order_of_its_own() -> None:
@@ -206,7 +206,7 @@ def test_the_longest_of_uniforms_is_two_s_over_s_plus_one_means(members: int) ->
 
 
 @pytest.mark.parametrize("law", [Lognormal(1000, 1.0, 16_384), Gamma(2000, 0.8, 16_384)])
-def test_the_group_ratio_is_what_the_draws_show(law: LengthLaw) -> None:
+def test_the_group_ratio_is_what_the_draws_show(law: LengthDistribution) -> None:
     workload = make(response_length=law, dataset_prompts=4000)
     longest = [max(workload.response_tokens(p, 0, m) for m in range(8)) for p in range(4000)]
     error = np.std(longest) / np.sqrt(4000) / law.mean_tokens()
@@ -258,7 +258,7 @@ def test_the_description_names_what_decides_the_tail() -> None:
     st.sampled_from([1, 8, 3000]),
     st.sampled_from([Lognormal(1000, 1.0, 16_384), Gamma(300, 1.5, 4096), Pareto.spliced(800, 0.7, 0.1, 1.5, 8192)]),
 )
-def test_what_is_foreseen_is_what_would_have_been_drawn(draw: int, size: int, law: LengthLaw) -> None:
+def test_what_is_foreseen_is_what_would_have_been_drawn(draw: int, size: int, law: LengthDistribution) -> None:
     changes = {"group_size": size, "response_length": law}
     foreseeing, asking = make(**changes), make(**changes)
     tokens = [foreseeing.loaded_tokens(later) for later in range(draw, draw + 3)]

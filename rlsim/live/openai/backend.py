@@ -8,7 +8,7 @@ from typing import Any
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import to_seconds
-from rlsim.executor.system import World
+from rlsim.executor.system import System
 from rlsim.live.assemble import (
     crew_of,
     judge_of,
@@ -19,8 +19,8 @@ from rlsim.live.assemble import (
     trainer_refusals,
     workload_of,
 )
-from rlsim.live.clock import Clock
-from rlsim.live.components import Crew
+from rlsim.live.clock import LiveClock
+from rlsim.live.components import LiveComponents
 from rlsim.live.openai.capabilities import ServerOffers
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.probe import probe_all
@@ -30,7 +30,7 @@ from rlsim.live.torch.checkpoints import model_of, teacher_of
 from rlsim.live.torch.trainer import TorchTrainer
 from rlsim.live.vllm.refusals import reads_log_probs, watched
 from rlsim.policies.hooks import Reuses
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
 
 VOCABULARY = 256
@@ -48,7 +48,7 @@ class OpenAi:
         self._offers: tuple[ServerOffers, ...] = ()
         self._engines: list[OpenAiEngine] = []
 
-    def refusals(self, plan: Plan) -> list[ParameterError]:
+    def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         """What the servers lack for this plan, by their own answers to a few calls of some tokens."""
         live, paced = plan.scenario.live, paced_parts(plan)
         self.emulated, self.label = bool(paced), "real servers" + paced
@@ -68,11 +68,11 @@ class OpenAi:
         needs = needs_of(plan, plan.policy(plan.shape), task=task, trained=trained, log_probs=log_probs)
         return refusals(needs, self._offers)
 
-    def workload(self, plan: Plan, replication: int) -> Workload:
+    def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's, or a task's."""
         return workload_of(plan, replication)
 
-    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+    def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """The servers, and a trainer of the model that they serve, which must read its files on their own machine."""
         live = plan.scenario.live
         pairs = enumerate(zip(self._settings, self._offers, strict=True))
@@ -100,7 +100,7 @@ class OpenAi:
         }
 
 
-def drafts(plan: Plan) -> list[ParameterError]:
+def drafts(plan: ResolvedScenario) -> list[ParameterError]:
     """Servers are asked for no log-probabilities of what they are given."""
     part = plan.policy(plan.shape).allocation
     allowed = "a part that checks no old responses, or --live vllm"

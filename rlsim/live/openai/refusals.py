@@ -9,9 +9,9 @@ from rlsim.core.commands import UpdateMode
 from rlsim.core.errors import ParameterError
 from rlsim.live.openai.capabilities import ServerOffers
 from rlsim.policies.migration import Stay
-from rlsim.policies.protocols import Lends, Policy
-from rlsim.resolve.scenario import Plan
-from rlsim.scenario.discipline import Discipline
+from rlsim.policies.protocols import Elastic, Policy
+from rlsim.resolve.scenario import ResolvedScenario
+from rlsim.scenario.discipline import DisciplineConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Needs:
 
 
 def needs_of(
-    plan: Plan, policy: Policy, *, task: bool = False, trained: bool = False, log_probs: bool = False
+    plan: ResolvedScenario, policy: Policy, *, task: bool = False, trained: bool = False, log_probs: bool = False
 ) -> Needs:
     """Of a run with a ``task`` whose lengths are the model's own, a trainer that really trains, parts that read."""
     return Needs(
@@ -54,8 +54,8 @@ def needs_of(
         cuts=_cuts(policy),
         ranks=policy.ordering.ranks,
         moves_kv=policy.ordering.shares_kv or policy.migration.transfers_kv,
-        discipline=any(section.discipline != Discipline() for section in plan.scenario.rollout.sections()),
-        sleeps=policy.placement.shared or isinstance(policy.placement, Lends),
+        discipline=any(section.discipline != DisciplineConfig() for section in plan.scenario.rollout.sections()),
+        sleeps=policy.placement.shared or isinstance(policy.placement, Elastic),
         keeps_kv=plan.scenario.rollout.kv_while_waiting == "keep",
         longest_tokens=plan.scenario.rollout.max_model_len or 0,
     )
@@ -64,7 +64,7 @@ def needs_of(
 def _cuts(policy: Policy) -> bool:
     """As far as the parts tell beforehand: leftovers may still give up running groups."""
     moves = not isinstance(policy.migration, Stay)
-    ends = policy.leftovers.ends_round or policy.allocation.aborts_surplus or isinstance(policy.placement, Lends)
+    ends = policy.leftovers.ends_round or policy.allocation.aborts_surplus or isinstance(policy.placement, Elastic)
     return moves or ends or policy.update.mode == "abort"
 
 

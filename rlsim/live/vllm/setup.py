@@ -21,7 +21,7 @@ from rlsim.live.protocols import Call, Made
 from rlsim.live.torch.small_llama import Shape, write_model
 
 if TYPE_CHECKING:
-    from rlsim.resolve import PoolPlan
+    from rlsim.resolve import ResolvedPool
 
 
 VOCABULARY = 512
@@ -102,7 +102,7 @@ class EngineSetup:
         return max(LEAST_KV_BYTES, blocks * self.block_size * self.kv_bytes_per_token)
 
 
-def setup_of(pool: PoolPlan, model: Path, device: Device, **details: Any) -> EngineSetup:
+def setup_of(pool: ResolvedPool, model: Path, device: Device, **details: Any) -> EngineSetup:
     """An engine of a pool that serves ``model``; ``details`` are fields of the setup that no plan knows.
 
     A GPU holds as many KV blocks as vLLM finds room for, unless the scenario says how many; on a CPU it is the plan's
@@ -126,7 +126,7 @@ def setup_of(pool: PoolPlan, model: Path, device: Device, **details: Any) -> Eng
     return replace(setup, **details)
 
 
-def paced_setup(pool: PoolPlan, work: Path, **details: Any) -> EngineSetup:
+def paced_setup(pool: ResolvedPool, work: Path, **details: Any) -> EngineSetup:
     """A tiny model on a CPU with the pool's limits and step law, whatever its device and split; put in ``work``."""
     limits = pool.limits
     return setup_of(

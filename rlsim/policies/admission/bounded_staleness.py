@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlsim.core.checks import at_least, divides
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.protocols import Unit
 
 
@@ -39,7 +39,7 @@ class CumulativeCapacity:
     """C; None for one training batch."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> CumulativeCapacity:
+    def start(self, shape: RunSizes) -> CumulativeCapacity:
         """Refuse a concurrency or bound that admits nothing."""
         at_least("max_staleness", self.max_staleness, 0)
         if self.max_open_groups is not None:
@@ -65,7 +65,7 @@ class BatchesAhead:
     """Batches submitted before the first step."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> BatchesAhead:
+    def start(self, shape: RunSizes) -> BatchesAhead:
         """Refuse a negative number."""
         at_least("num_warmup_batches", self.num_warmup_batches, 0)
         return self
@@ -118,7 +118,7 @@ class Environments:
     group_size_redundancy: int = 0
     """Environments to spare in a group."""
 
-    def start(self, shape: Shape) -> Running:
+    def start(self, shape: RunSizes) -> Running:
         """Refuse negative numbers and no environments."""
         at_least("async_generation_ratio", self.async_generation_ratio, 0)
         at_least("group_size_redundancy", self.group_size_redundancy, 0)
@@ -142,7 +142,7 @@ class LeadGate:
     """Samples generating, in tools or being scored."""
     unit: ClassVar[Unit] = "sample"
 
-    def start(self, shape: Shape) -> LeadGate:
+    def start(self, shape: RunSizes) -> LeadGate:
         """Refuse numbers that admit nothing."""
         at_least("target_lag", self.target_lag, 0)
         at_least("max_inflight", self.max_inflight, 1)
@@ -166,7 +166,7 @@ class OneStepOff:
 
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> OneStepOff:
+    def start(self, shape: RunSizes) -> OneStepOff:
         """Nothing to check."""
         return self
 
@@ -218,7 +218,7 @@ class PerVersionBudget:
     concurrent_samples_per_replica: int = 16
     """Groups in flight on one replica."""
 
-    def start(self, shape: Shape) -> Budget:
+    def start(self, shape: RunSizes) -> Budget:
         """Refuse numbers that admit nothing or do not divide the step."""
         at_least("staleness_threshold", self.staleness_threshold, 0)
         at_least("concurrent_samples_per_replica", self.concurrent_samples_per_replica, 1)
@@ -243,7 +243,7 @@ class Ratio:
     """Groups kept running by additional prompts; 0 for none."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Ratio:
+    def start(self, shape: RunSizes) -> Ratio:
         """Refuse negative numbers."""
         at_least("async_generation_ratio", self.async_generation_ratio, 0)
         at_least("max_additional_running_prompts", self.max_additional_running_prompts, 0)
@@ -270,7 +270,7 @@ class TargetReservation:
     """A, in training steps."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> TargetReservation:
+    def start(self, shape: RunSizes) -> TargetReservation:
         """Refuse an age that reserves nothing ahead."""
         at_least("max_trajectory_age_steps", self.max_trajectory_age_steps, 1)
         return self

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
 
 
@@ -31,7 +31,7 @@ class FixedPool:
     partial_rollout_pool_size: int
     unit: ClassVar[Unit] = "sample"
 
-    def start(self, shape: Shape) -> FixedPool:
+    def start(self, shape: RunSizes) -> FixedPool:
         """Refuse an empty pool."""
         at_least("partial_rollout_pool_size", self.partial_rollout_pool_size, 1)
         return self
@@ -90,7 +90,7 @@ class FreeRunning:
     samples_per_version: int | None = None
     """Samples trained on between publications, rounded up to whole steps; None to count steps."""
 
-    def start(self, shape: Shape) -> Seats | LaggedSeats:
+    def start(self, shape: RunSizes) -> Seats | LaggedSeats:
         """Refuse numbers that admit nothing."""
         at_least("llm_max_rollouts", self.llm_max_rollouts, 1)
         at_least("steps_per_version", self.steps_per_version, 1)
@@ -101,7 +101,7 @@ class FreeRunning:
         ahead = -(-self.max_lag_samples // shape.group_size)
         return LaggedSeats(seats, ahead, self._steps(shape) * shape.prompts_per_step)
 
-    def _steps(self, shape: Shape) -> int:
+    def _steps(self, shape: RunSizes) -> int:
         if self.samples_per_version is None:
             return self.steps_per_version
         at_least("samples_per_version", self.samples_per_version, 1)
@@ -121,7 +121,7 @@ class OneForOne:
     """Batches that generation and preparation may each be ahead."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> OneForOne:
+    def start(self, shape: RunSizes) -> OneForOne:
         """Refuse a pool without prompts."""
         at_least("async_steps", self.async_steps, 1)
         return self
@@ -146,7 +146,7 @@ class EngineQueue:
     """slime's ``sglang_server_concurrency``."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> EngineQueue:
+    def start(self, shape: RunSizes) -> EngineQueue:
         """Refuse a queue without places."""
         at_least("concurrency_per_engine", self.concurrency_per_engine, 1)
         return self
@@ -188,7 +188,7 @@ class BoundedBuffer:
     capacity_factor: float | None = 2.0
     """Batches in the buffer at which producers wait; None for no limit."""
 
-    def start(self, shape: Shape) -> Producers:
+    def start(self, shape: RunSizes) -> Producers:
         """Refuse fewer places than one group needs, and a buffer smaller than a batch."""
         samples = self.max_concurrent_samples
         if samples is None:
@@ -214,7 +214,7 @@ class QueueSlots:
     """Slots."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> QueueSlots:
+    def start(self, shape: RunSizes) -> QueueSlots:
         """Refuse a queue without slots."""
         at_least("async_queue_size", self.async_queue_size, 1)
         return self
@@ -257,7 +257,7 @@ class RefillEmpty:
     buffer_groups: int | None = None
     """Complete groups at which nothing more is submitted; None for no limit."""
 
-    def start(self, shape: Shape) -> EmptyReplicas:
+    def start(self, shape: RunSizes) -> EmptyReplicas:
         """Refuse an empty batch, and a buffer that never holds a training batch."""
         batch = shape.max_num_seqs if self.replica_batch is None else self.replica_batch
         at_least("replica_batch", batch, 1)
@@ -296,7 +296,7 @@ class SampleSlots:
     queue_maxsize: int = 1024
     """Samples that wait for the trainer."""
 
-    def start(self, shape: Shape) -> Slots:
+    def start(self, shape: RunSizes) -> Slots:
         """Refuse what comes to no slots: nothing would ever be generated (TRL pull request 5650)."""
         at_least("max_staleness", self.max_staleness, 0)
         at_least("queue_maxsize", self.queue_maxsize, 1)

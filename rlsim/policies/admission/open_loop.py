@@ -8,7 +8,7 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.hashing import exponential, gamma
 from rlsim.core.ticks import Ticks, to_ticks
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
 
 
@@ -61,7 +61,7 @@ class OpenArrivals:
     seed: int = 0
     """Another draw of all arrivals."""
 
-    def start(self, shape: Shape) -> Arrivals:
+    def start(self, shape: RunSizes) -> Arrivals:
         """Refuse arrivals that never come."""
         for name in ("requests_per_second", "burstiness"):
             at_least(name, getattr(self, name), 1e-9)

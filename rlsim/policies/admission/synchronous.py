@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Shape, View
+from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
 
 
@@ -25,7 +25,7 @@ class Barrier:
 
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Barrier:
+    def start(self, shape: RunSizes) -> Barrier:
         """Nothing to check."""
         return self
 
@@ -46,7 +46,7 @@ class OverSample:
     """Groups a submission; None for one training batch."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> OverSample:
+    def start(self, shape: RunSizes) -> OverSample:
         """Refuse a submission smaller than the batch."""
         size = self.over_sampling_batch_size
         if size is not None and size < shape.prompts_per_step:
@@ -74,7 +74,7 @@ class Rounds:
     """Groups of a round; None for ``prompts_per_step``."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> Rounds:
+    def start(self, shape: RunSizes) -> Rounds:
         """Refuse an empty round."""
         if self.gen_batch_size is not None:
             at_least("gen_batch_size", self.gen_batch_size, 1)
@@ -107,7 +107,7 @@ class TailBatching:
     """Groups launched in a short round, as a multiple of ``prompts_per_step``."""
     unit: ClassVar[Unit] = "group"
 
-    def start(self, shape: Shape) -> TailBatching:
+    def start(self, shape: RunSizes) -> TailBatching:
         """Refuse a round smaller than the batch."""
         at_least("eta_p", self.eta_p, 1)
         return self

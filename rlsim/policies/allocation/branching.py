@@ -17,7 +17,7 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.hooks import GO_ON, Size, Verdict
 
 
@@ -61,7 +61,7 @@ class Spark:
     """Critical states of a sample that follow each other and branch; None: all."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Sparks:
+    def start(self, shape: RunSizes) -> Sparks:
         """Refuse more roots than samples."""
         if not 1 <= self.roots <= shape.group_size:
             raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
@@ -143,7 +143,7 @@ class Echo:
     signal: str = "confidence"
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Confidences:
+    def start(self, shape: RunSizes) -> Confidences:
         """Refuse more roots than samples."""
         if not 1 <= self.roots <= shape.group_size:
             raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
@@ -220,7 +220,7 @@ class Trace:
     """New members at an anchor, before the rewards are looked at again."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Trace:
+    def start(self, shape: RunSizes) -> Trace:
         """Refuse more roots than samples."""
         if self.roots is not None and not 1 <= self.roots <= shape.group_size:
             raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")

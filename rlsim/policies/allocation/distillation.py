@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from rlsim.core.checks import at_least
 from rlsim.core.commands import Watch
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.early_stopping import WholeGroups, every
 from rlsim.policies.allocation.estimators import Recent
 from rlsim.policies.hooks import GO_ON, Size, Verdict
@@ -37,7 +37,7 @@ class EarlyStoppingRollout(WholeGroups):
     response_tokens: int = 512
     """Tokens of a turn."""
 
-    def start(self, shape: Shape) -> EarlyStoppingRollout:
+    def start(self, shape: RunSizes) -> EarlyStoppingRollout:
         """Refuse a cap that leaves nothing."""
         at_least("response_tokens", self.response_tokens, 1)
         return self
@@ -91,7 +91,7 @@ class ProbedWindow:
     """The window is as long as the agreement that this share of the probes does not pass."""
     most_age_versions: int = 2
 
-    def start(self, shape: Shape) -> _Windowed:
+    def start(self, shape: RunSizes) -> _Windowed:
         """Refuse windows and probes that do not fit each other."""
         at_least("every_tokens", self.every_tokens, 2)
         at_least("probe_groups", self.probe_groups, 1)
@@ -164,7 +164,7 @@ class ProbeGuided:
     """As a multiple of ``group_size``."""
     probe_tokens: int = 256
 
-    def start(self, shape: Shape) -> _Probing:
+    def start(self, shape: RunSizes) -> _Probing:
         """Refuse fewer candidates than are kept."""
         at_least("candidates", self.candidates, 1)
         at_least("probe_tokens", self.probe_tokens, 2)
@@ -231,7 +231,7 @@ class PruneAtDrift:
     """Of the responses without a drift, from which on the window grows."""
     growth: float = 1.5
 
-    def start(self, shape: Shape) -> _Pruning:
+    def start(self, shape: RunSizes) -> _Pruning:
         """Refuse windows that cannot grow."""
         at_least("every_tokens", self.every_tokens, 2)
         at_least("window_tokens", self.window_tokens, self.every_tokens)
@@ -305,7 +305,7 @@ class EffectiveLength:
     headroom: float = 1.25
     responses_kept: int = 1024
 
-    def start(self, shape: Shape) -> _Following:
+    def start(self, shape: RunSizes) -> _Following:
         """Refuse caps out of order, and a headroom that only shrinks them."""
         at_least("every_tokens", self.every_tokens, 2)
         at_least("least_cap_tokens", self.least_cap_tokens, 1)

@@ -21,7 +21,7 @@ from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import uniform
 from rlsim.core.running_mean import RunningMean
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.estimators import SOLVED, Beliefs, QualityHead, usual
 from rlsim.policies.hooks import GO_ON, Size, Verdict
 
@@ -60,7 +60,7 @@ class OnlinePruning:
     """Of the group, that goes on or has ended; at least two."""
     least_seen: int = 32
 
-    def start(self, shape: Shape) -> _Pruner:
+    def start(self, shape: RunSizes) -> _Pruner:
         """Refuse groups of one."""
         several("arrol", shape)
         at_least("mark_tokens", self.mark_tokens, 2)
@@ -148,7 +148,7 @@ class DualBudget:
     kept_per_version: float = 0.98
     """Of what was seen of a prompt."""
 
-    def start(self, shape: Shape) -> _Dual:
+    def start(self, shape: RunSizes) -> _Dual:
         """Refuse shares that are none, and groups of one."""
         several("duet", shape)
         at_least("mark_tokens", self.mark_tokens, 2)
@@ -165,7 +165,7 @@ class _Dual:
     resizes: ClassVar[bool] = True
     signals: ClassVar[tuple[str, ...]] = ("entropy",)
 
-    def __init__(self, spec: DualBudget, shape: Shape) -> None:
+    def __init__(self, spec: DualBudget, shape: RunSizes) -> None:
         self._spec, self._shape = spec, shape
         self._beliefs = Beliefs(1.0, spec.kept_per_version)
         self._values = self._groups = self._carried = 0.0
@@ -235,7 +235,7 @@ class RegretStopping:
     least_seen: int = 64
     """Responses seen at a mark before any ends there."""
 
-    def start(self, shape: Shape) -> _Regretting:
+    def start(self, shape: RunSizes) -> _Regretting:
         """Refuse a smoothing that forgets nothing."""
         at_least("every_tokens", self.every_tokens, 2)
         at_least("last_look_tokens", self.last_look_tokens, self.every_tokens)
@@ -299,7 +299,7 @@ class OutcomeStopping:
     least_seen: int = 32
     """Successes and failures seen at a mark before anything ends there."""
 
-    def start(self, shape: Shape) -> _Stopping:
+    def start(self, shape: RunSizes) -> _Stopping:
         """Refuse a confidence that is none."""
         at_least("every_tokens", self.every_tokens, 2)
         at_least("last_look_tokens", self.last_look_tokens, self.every_tokens)

@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 
 from rlsim.core.checks import at_least, fraction, several
 from rlsim.core.hashing import uniform
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.estimators import Beliefs, agree, mean, usual, variance
 from rlsim.policies.allocation.prompt_selection import first_useful
 from rlsim.policies.hooks import Offer, Pick, Size
@@ -38,7 +38,7 @@ class DynamicSampling:
     """Samples of a prompt beyond ``group_size``; the first to end count."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> DynamicSampling:
+    def start(self, shape: RunSizes) -> DynamicSampling:
         """Refuse a group that cannot have two rewards."""
         at_least("redundancy", self.redundancy, 0)
         several("dapo", shape)
@@ -72,7 +72,7 @@ class D3S:
     """Training steps from the one to the other, in a straight line."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> D3S:
+    def start(self, shape: RunSizes) -> D3S:
         """Refuse shares that are none, and groups of one."""
         several("d3s", shape)
         for name in ("first_share", "last_share"):
@@ -118,7 +118,7 @@ class RoundwiseSampling:
 
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> RoundwiseSampling:
+    def start(self, shape: RunSizes) -> RoundwiseSampling:
         """Refuse a group that cannot have two rewards."""
         several("dapo-rounds", shape)
         return self
@@ -155,7 +155,7 @@ class Depo:
     candidates: int = 32
     """Prompts looked at for one that is sampled; if all are to be skipped, the most useful one is sampled."""
 
-    def start(self, shape: Shape) -> _Removing:
+    def start(self, shape: RunSizes) -> _Removing:
         """Refuse groups of one."""
         several("depo", shape)
         fraction("least_useful", self.least_useful)
@@ -204,7 +204,7 @@ class Greso:
     candidates: int = 32
     """Prompts looked at for one that is sampled; if all are to be skipped, the last is sampled."""
 
-    def start(self, shape: Shape) -> _Skipping:
+    def start(self, shape: RunSizes) -> _Skipping:
         """Refuse probabilities that are none, and groups of one."""
         for name in ("exploration", "exploration_step", "easy_share", "hard_share"):
             fraction(name, getattr(self, name))
@@ -216,7 +216,7 @@ class Greso:
 class _Skipping:
     aborts_surplus = True
 
-    def __init__(self, part: Greso, shape: Shape) -> None:
+    def __init__(self, part: Greso, shape: RunSizes) -> None:
         self._part, self._seed, self.candidates = part, shape.seed, part.candidates
         self._explored: dict[Kind, float] = {"easy": part.exploration, "hard": part.exploration}
         self._streaks: dict[int, tuple[int, Kind]] = {}
@@ -275,7 +275,7 @@ class McGrpo:
     aborts_surplus: ClassVar[bool] = True
     resizes: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> McGrpo:
+    def start(self, shape: RunSizes) -> McGrpo:
         """Refuse groups of one."""
         several("mc-grpo", shape)
         return self

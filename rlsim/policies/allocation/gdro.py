@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rlsim.core.checks import at_least, fraction, several
 from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import uniform
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.allocation.estimators import Beliefs, usual, variance
 from rlsim.policies.allocation.prompt_selection import Pool, by_weight, check_pool
 from rlsim.policies.hooks import Offer, Pick, Size
@@ -55,7 +55,7 @@ class GdroPrompt:
     pool: float = 2.0
     """Prompts drawn from, as a multiple of ``prompts_per_step``; the rest is passed over until the next epoch."""
 
-    def start(self, shape: Shape) -> _Weighted:
+    def start(self, shape: RunSizes) -> _Weighted:
         """Refuse levels and averages that are none."""
         several("gdro-prompt", shape)
         at_least("levels", self.levels, 1)
@@ -69,7 +69,7 @@ class GdroPrompt:
 class _Weighted:
     aborts_surplus = True
 
-    def __init__(self, part: GdroPrompt, shape: Shape) -> None:
+    def __init__(self, part: GdroPrompt, shape: RunSizes) -> None:
         self._part, self._seed = part, shape.seed
         self._levels = Levels(part.levels)
         self._averages = [0.0] * (part.levels + 1)
@@ -118,7 +118,7 @@ class GdroRollout:
     most_ratio: float = 4.0
     """Samples of a group, as a multiple of ``group_size``; the least is 2."""
 
-    def start(self, shape: Shape) -> _Priced:
+    def start(self, shape: RunSizes) -> _Priced:
         """Refuse bounds that leave no group, and groups of one."""
         several("gdro-rollout", shape)
         at_least("levels", self.levels, 1)
@@ -132,7 +132,7 @@ class _Priced:
     aborts_surplus = True
     resizes = True
 
-    def __init__(self, part: GdroRollout, shape: Shape) -> None:
+    def __init__(self, part: GdroRollout, shape: RunSizes) -> None:
         self._part, self._seed, self._mean = part, shape.seed, shape.group_size
         self._levels = Levels(part.levels)
         self._variances = [LARGEST_VARIANCE] * (part.levels + 1)

@@ -24,7 +24,7 @@ from rlsim.core.checks import at_least, fraction, several
 from rlsim.core.errors import ParameterError
 from rlsim.core.group_statistics import inverse_success_group
 from rlsim.core.hashing import uniform
-from rlsim.core.view import Group, Shape, View
+from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.allocation.estimators import Beliefs, first_wave, mean, solved, usual
 from rlsim.policies.hooks import Offer, Pick, Size
 
@@ -39,7 +39,7 @@ class Uniform:
     samples: int | None = None
     """Of a group, instead of ``workload.group_size``; None for that."""
 
-    def start(self, shape: Shape) -> Uniform:
+    def start(self, shape: RunSizes) -> Uniform:
         """Refuse a negative redundancy, and a group without samples."""
         at_least("redundancy", self.redundancy, 0)
         if self.samples is not None:
@@ -69,7 +69,7 @@ class Dars:
     most_extra_ratio: float = 2.0
     """Further samples of one prompt, as a multiple of ``group_size``: also what a prompt gets that nobody solved."""
 
-    def start(self, shape: Shape) -> _Deeper:
+    def start(self, shape: RunSizes) -> _Deeper:
         """Refuse groups of one."""
         several("dars", shape)
         at_least("most_extra_ratio", self.most_extra_ratio, 0)
@@ -79,7 +79,7 @@ class Dars:
 class _Deeper:
     aborts_surplus = True
 
-    def __init__(self, part: Dars, shape: Shape) -> None:
+    def __init__(self, part: Dars, shape: RunSizes) -> None:
         self._size = shape.group_size
         self._most = math.floor(part.most_extra_ratio * shape.group_size)
 
@@ -122,7 +122,7 @@ class GroupSchedule:
     aborts_surplus: ClassVar[bool] = True
     resizes: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> GroupSchedule:
+    def start(self, shape: RunSizes) -> GroupSchedule:
         """Refuse a schedule that shrinks."""
         if not 1 <= self.first_samples <= shape.group_size:
             raise ParameterError("first_samples", self.first_samples, f"1 to group_size = {shape.group_size}")
@@ -156,7 +156,7 @@ class PriorTested:
     kept_per_version: float = 0.98
     """Of what was seen of a prompt."""
 
-    def start(self, shape: Shape) -> _Testing:
+    def start(self, shape: RunSizes) -> _Testing:
         """Refuse groups of one."""
         several("v0.5", shape)
         fraction("first_share", self.first_share)
@@ -168,7 +168,7 @@ class PriorTested:
 class _Testing:
     aborts_surplus = True
 
-    def __init__(self, part: PriorTested, shape: Shape) -> None:
+    def __init__(self, part: PriorTested, shape: RunSizes) -> None:
         self._critical = part.critical
         self._first = max(2, math.ceil(part.first_share * shape.group_size))
         self._second = shape.group_size - self._first
@@ -210,7 +210,7 @@ class Sgpo:
     candidates: int = 64
     """Prompts that are sorted at a time."""
 
-    def start(self, shape: Shape) -> _Sorted:
+    def start(self, shape: RunSizes) -> _Sorted:
         """Refuse bounds that leave no group, and groups of one."""
         several("sgpo", shape)
         at_least("most_ratio", self.most_ratio, 1)
@@ -223,7 +223,7 @@ class _Sorted:
     aborts_surplus = True
     resizes = True
 
-    def __init__(self, part: Sgpo, shape: Shape) -> None:
+    def __init__(self, part: Sgpo, shape: RunSizes) -> None:
         self._part, self._seed, self.candidates = part, shape.seed, part.candidates
         self._most = math.floor(part.most_ratio * shape.group_size)
         self._profile: dict[int, float] = {}
@@ -275,7 +275,7 @@ class ShortRounds:
     """Samples launched for a new prompt, as a multiple of ``group_size``."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> ShortRounds:
+    def start(self, shape: RunSizes) -> ShortRounds:
         """Refuse a group smaller than needed."""
         at_least("eta_r", self.eta_r, 1)
         return self
@@ -292,7 +292,7 @@ class Single:
 
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Single:
+    def start(self, shape: RunSizes) -> Single:
         """Refuse larger groups."""
         if shape.group_size != 1:
             raise ParameterError("use", "single", f"workload.group_size: 1 with it, not {shape.group_size}")

@@ -22,7 +22,7 @@ from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import exponential
 from rlsim.core.running_mean import RunningMean
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.early_stopping import WholeGroups
 from rlsim.policies.allocation.estimators import Beliefs, solved, usual
 from rlsim.policies.hooks import Offer, Pick, Size, Verdict
@@ -34,7 +34,7 @@ class Pool:
     A prompt is valued once, when it comes on offer.
     """
 
-    def __init__(self, shape: Shape, size: float, worth: Callable[[View, Offer], float]) -> None:
+    def __init__(self, shape: RunSizes, size: float, worth: Callable[[View, Offer], float]) -> None:
         self.candidates = math.ceil(size * shape.prompts_per_step)
         self._batch, self._picked = shape.prompts_per_step, 0
         self._worth, self._known = worth, dict[int, float]()
@@ -94,7 +94,7 @@ class DifficultyTargeted:
     pool: float = 2.0
     """Prompts drawn from, as a multiple of ``prompts_per_step``; the rest is passed over until the next epoch."""
 
-    def start(self, shape: Shape) -> _Targeted:
+    def start(self, shape: RunSizes) -> _Targeted:
         """Refuse a temperature of 0, and groups of one."""
         several("difficulty-targeted", shape)
         fraction("target_success", self.target_success)
@@ -108,7 +108,7 @@ class DifficultyTargeted:
 class _Targeted:
     aborts_surplus = True
 
-    def __init__(self, part: DifficultyTargeted, shape: Shape) -> None:
+    def __init__(self, part: DifficultyTargeted, shape: RunSizes) -> None:
         self._part, self._seed = part, shape.seed
         self._beliefs = Beliefs(1.0, part.kept_per_version)
         self._pool = Pool(shape, part.pool, self._worth)
@@ -145,7 +145,7 @@ class Hive:
     pool: float = 2.0
     """Prompts compared, as a multiple of ``prompts_per_step``; the rest is passed over until the next epoch."""
 
-    def start(self, shape: Shape) -> _Checking:
+    def start(self, shape: RunSizes) -> _Checking:
         """Refuse a check before there is anything to read, and groups of one."""
         several("hive", shape)
         at_least("check_tokens", self.check_tokens, 2)
@@ -158,7 +158,7 @@ class _Checking:
     aborts_surplus = True
     signals: ClassVar[tuple[str, ...]] = ("entropy",)
 
-    def __init__(self, part: Hive, shape: Shape) -> None:
+    def __init__(self, part: Hive, shape: RunSizes) -> None:
         self._part = part
         self._beliefs = Beliefs(1.0, part.kept_per_version)
         self._pool = Pool(shape, part.pool, self._worth)
@@ -211,7 +211,7 @@ class MetaPredictions:
     kept_per_version: float = 0.98
     """Of what was seen of a prompt."""
 
-    def start(self, shape: Shape) -> _Predicting:
+    def start(self, shape: RunSizes) -> _Predicting:
         """Refuse groups of one, and lengths below what is right."""
         several("masa", shape)
         at_least("candidates", self.candidates, 1)
@@ -267,7 +267,7 @@ class Vade:
     pool: float = 2.0
     """Prompts compared, as a multiple of ``prompts_per_step``; the rest is passed over until the next epoch."""
 
-    def start(self, shape: Shape) -> _Thompson:
+    def start(self, shape: RunSizes) -> _Thompson:
         """Refuse groups of one."""
         several("vade", shape)
         fraction("kept_per_visit", self.kept_per_visit)
@@ -279,7 +279,7 @@ class Vade:
 class _Thompson:
     aborts_surplus = True
 
-    def __init__(self, part: Vade, shape: Shape) -> None:
+    def __init__(self, part: Vade, shape: RunSizes) -> None:
         self._seed = shape.seed
         self._beliefs = Beliefs(part.kept_per_visit, part.kept_per_version)
         self._pool = Pool(shape, part.pool, self._worth)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.hooks import Size
 
 Choice = Literal["variance", "newest", "oldest"]
@@ -41,7 +41,7 @@ class Replay:
     """Samples of a prompt beyond ``group_size``; the first to end count."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Buffer:
+    def start(self, shape: RunSizes) -> Buffer:
         """Refuse what is no share, and limits below what they mean."""
         if not 0 <= self.share <= 1:
             raise ParameterError("share", self.share, "from 0 to 1")
@@ -98,7 +98,7 @@ class Popo:
     max_uses: int = 4
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Replacements:
+    def start(self, shape: RunSizes) -> Replacements:
         """Refuse limits below what they mean."""
         if self.half_life_versions <= 0:
             raise ParameterError("half_life_versions", self.half_life_versions, "above 0")
@@ -189,7 +189,7 @@ class SpecRl:
     """Drafts trained on longer ago are not checked; None: however old they are. Not SPEC-RL's."""
     aborts_surplus: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> Drafts:
+    def start(self, shape: RunSizes) -> Drafts:
         """Begin without drafts."""
         at_least("max_age_versions", self.max_age_versions or 0, 0)
         return Drafts(self)

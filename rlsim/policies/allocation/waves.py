@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from rlsim.core.checks import at_least, fraction, several
 from rlsim.core.errors import ParameterError
-from rlsim.core.view import Group, Sample, Shape, View
+from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.estimators import Belief, agree, first_wave, shared_out, solved, variance
 from rlsim.policies.hooks import Size
 
@@ -79,7 +79,7 @@ class Aero:
     most_ratio: float = 3.0
     """Samples trained on of the more frequent outcome, for each of the other."""
 
-    def start(self, shape: Shape) -> _Rescuing:
+    def start(self, shape: RunSizes) -> _Rescuing:
         """Refuse waves without samples, and groups of one."""
         several("aero", shape)
         fraction("first_share", self.first_share)
@@ -91,7 +91,7 @@ class Aero:
 class _Rescuing:
     aborts_surplus = True
 
-    def __init__(self, part: Aero, shape: Shape) -> None:
+    def __init__(self, part: Aero, shape: RunSizes) -> None:
         self._part, self._most = part, shape.group_size
         self._first = max(2, math.ceil(part.first_share * shape.group_size))
 
@@ -132,7 +132,7 @@ class PilotCommit:
     most_ratio: float = 4.0
     """Samples of one prompt, as a multiple of ``group_size``; what no prompt may have is saved."""
 
-    def start(self, shape: Shape) -> _Committing:
+    def start(self, shape: RunSizes) -> _Committing:
         """Refuse a fraction that leaves nothing to commit, and groups of one."""
         several("pilot-commit", shape)
         fraction("pilot_fraction", self.pilot_fraction)
@@ -143,7 +143,7 @@ class PilotCommit:
 class _Committing:
     aborts_surplus = True
 
-    def __init__(self, part: PilotCommit, shape: Shape) -> None:
+    def __init__(self, part: PilotCommit, shape: RunSizes) -> None:
         self._pilots = max(2, math.ceil(part.pilot_fraction * shape.group_size))
         self._rest = shape.group_size - self._pilots
         self._most = math.floor(part.most_ratio * shape.group_size) - self._pilots
@@ -180,7 +180,7 @@ class Vigor:
     kept: float = 0.5
     """Prompts of a round that the next one goes on with, rounded up; prompts whose rewards agree are not among them."""
 
-    def start(self, shape: Shape) -> _Refining:
+    def start(self, shape: RunSizes) -> _Refining:
         """Refuse a first round in which rewards cannot differ."""
         several("vigor", shape)
         at_least("rounds", self.rounds, 1)
@@ -194,7 +194,7 @@ class Vigor:
 class _Refining:
     aborts_surplus = True
 
-    def __init__(self, part: Vigor, shape: Shape) -> None:
+    def __init__(self, part: Vigor, shape: RunSizes) -> None:
         self._part, self._size = part, shape.group_size
         self._first = shape.group_size // part.rounds
         self._waves = BatchWaves()
@@ -243,7 +243,7 @@ class Xrpo:
     most_ratio: float = 4.0
     """Samples of one prompt, as a multiple of ``group_size``."""
 
-    def start(self, shape: Shape) -> _Surer:
+    def start(self, shape: RunSizes) -> _Surer:
         """Refuse groups of one."""
         several("xrpo", shape)
         fraction("first_share", self.first_share)
@@ -254,7 +254,7 @@ class Xrpo:
 class _Surer:
     aborts_surplus = True
 
-    def __init__(self, part: Xrpo, shape: Shape) -> None:
+    def __init__(self, part: Xrpo, shape: RunSizes) -> None:
         self._first = max(2, math.ceil(part.first_share * shape.group_size))
         self._rest = shape.group_size - self._first
         self._most = math.floor(part.most_ratio * shape.group_size)

@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.hashing import hashed
-from rlsim.core.view import Group, Pool, Sample, Shape, View
+from rlsim.core.view import Group, Pool, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import ORACLES, Expected, Predictor, PredictorName
 
 
@@ -45,7 +45,7 @@ class ByWeight:
     weights: dict[str, float] | None = None
     """By pool, of one replica; None for its seats."""
 
-    def start(self, shape: Shape) -> _Weighted:
+    def start(self, shape: RunSizes) -> _Weighted:
         """Refuse a shape without pools, and weights for other pools than it has."""
         if not shape.pools:
             raise ParameterError("use", "by-weight", "another part: this one needs rollout.pools")
@@ -87,7 +87,7 @@ class ByContext:
     long_pool: str | None = None
     """None for the last pool."""
 
-    def start(self, shape: Shape) -> Lengths:
+    def start(self, shape: RunSizes) -> Lengths:
         """Refuse a shape without pools, and pools that it does not have."""
         at_least("context_tokens", self.context_tokens, 1)
         if not shape.pools:
@@ -116,7 +116,7 @@ class ByClass:
     GPUs bound to agents, tenants or tasks in advance: what systems that share them are compared with.
     """
 
-    def start(self, shape: Shape) -> OwnPools:
+    def start(self, shape: RunSizes) -> OwnPools:
         """Refuse a shape without pools, and a class without a pool."""
         if not shape.pools:
             raise ParameterError("use", "by-class", "another part: this one needs rollout.pools")
@@ -185,7 +185,7 @@ class PrefillDecode:
     decode_route: Literal["least-in-flight", "least-tokens", "same-gpus"] = "least-in-flight"
     """``same-gpus``: the replica that shares the GPUs of the one that prefilled, where the KV is already."""
 
-    def start(self, shape: Shape) -> Legs:
+    def start(self, shape: RunSizes) -> Legs:
         """Refuse pools that do not exist, are one, or do not share GPUs as the route needs."""
         prefill, decode = shape.pool(self.prefill_pool, "prefill_pool"), shape.pool(self.decode_pool, "decode_pool")
         if prefill == decode:
@@ -304,7 +304,7 @@ class TailSplit:
     seed: int = 0
     """Of the noisy predictor."""
 
-    def start(self, shape: Shape) -> _Split:
+    def start(self, shape: RunSizes) -> _Split:
         """Refuse a single replica, which cannot be split, and a predictor that is not of a prompt's length."""
         at_least("tail_tokens", self.tail_tokens, 1)
         at_least("empty_step_tokens", self.empty_step_tokens, 0)

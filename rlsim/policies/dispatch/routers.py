@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 from rlsim.core.checks import at_least
 from rlsim.core.hashing import hashed
-from rlsim.core.view import Sample, Shape, View
+from rlsim.core.view import RunSizes, Sample, View
 
 
 @dataclass(frozen=True, slots=True)
 class LeastInFlight:
     """The replica with the fewest calls in flight, every call anew."""
 
-    def start(self, shape: Shape) -> LeastInFlight:
+    def start(self, shape: RunSizes) -> LeastInFlight:
         """Nothing to check."""
         return self
 
@@ -39,7 +39,7 @@ class LeastInFlight:
 class Sticky:
     """Later turns and resumed calls of a sample return to its replica, if open; new samples go to the least loaded."""
 
-    def start(self, shape: Shape) -> Sticky:
+    def start(self, shape: RunSizes) -> Sticky:
         """Nothing to check."""
         return self
 
@@ -53,7 +53,7 @@ class Sticky:
 class GroupAffinity:
     """All samples of a group on one replica, so that they share the cached prompt."""
 
-    def start(self, shape: Shape) -> GroupAffinity:
+    def start(self, shape: RunSizes) -> GroupAffinity:
         """Nothing to check."""
         return self
 
@@ -79,7 +79,7 @@ class _Turn:
 class RoundRobin:
     """Each call to the next replica in turn."""
 
-    def start(self, shape: Shape) -> _Turn:
+    def start(self, shape: RunSizes) -> _Turn:
         """Begin at the first replica."""
         return _Turn(shape.replicas)
 
@@ -110,7 +110,7 @@ class ConsistentHash:
     """Places of a replica on the ring."""
     max_load_ratio: float = 1.25
 
-    def start(self, shape: Shape) -> _Ring:
+    def start(self, shape: RunSizes) -> _Ring:
         """Refuse a ring without places or without room."""
         at_least("virtual_nodes", self.virtual_nodes, 1)
         at_least("max_load_ratio", self.max_load_ratio, 1)
@@ -139,7 +139,7 @@ class FillEmpty:
     replica_batch: int | None = None
     """As the admission's (``refill-empty``); None for the seats of a replica (``max_num_seqs``)."""
 
-    def start(self, shape: Shape) -> _Filling:
+    def start(self, shape: RunSizes) -> _Filling:
         """Refuse an empty batch."""
         batch = shape.max_num_seqs if self.replica_batch is None else self.replica_batch
         at_least("replica_batch", batch, 1)
@@ -150,7 +150,7 @@ class FillEmpty:
 class LeastTokens:
     """The replica whose calls in flight began with the fewest tokens of context: near its KV load and prefill work."""
 
-    def start(self, shape: Shape) -> LeastTokens:
+    def start(self, shape: RunSizes) -> LeastTokens:
         """Nothing to check."""
         return self
 
@@ -184,7 +184,7 @@ class PowerOfTwo:
 
     seed: int = 0
 
-    def start(self, shape: Shape) -> _Choices:
+    def start(self, shape: RunSizes) -> _Choices:
         """Begin at the first decision."""
         return _Choices(self.seed, shape.replicas)
 
@@ -196,7 +196,7 @@ class PrefixAware:
     max_extra_calls: int = 8
     """Calls in flight that it may have beyond the least loaded replica."""
 
-    def start(self, shape: Shape) -> PrefixAware:
+    def start(self, shape: RunSizes) -> PrefixAware:
         """Refuse a negative bound."""
         at_least("max_extra_calls", self.max_extra_calls, 0)
         return self

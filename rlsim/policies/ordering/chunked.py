@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlsim.core.checks import at_least
-from rlsim.core.view import Pool, Sample, Shape, View
+from rlsim.core.view import Pool, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import Siblings
 
 PROBE = -(1 << 40)
@@ -47,7 +47,7 @@ class Divided:
     prior_tokens: int = 65_536
     """Expected of a sample whose group has no ended mate: the cap of a response."""
 
-    def start(self, shape: Shape) -> _Divided:
+    def start(self, shape: RunSizes) -> _Divided:
         """Refuse chunks of nothing."""
         at_least("chunk_tokens", self.chunk_tokens, 1)
         at_least("prior_tokens", self.prior_tokens, 1)
@@ -84,6 +84,6 @@ class PrefillLeg:
     prefill_pool: str = "prefill"
     """As the dispatch's."""
 
-    def start(self, shape: Shape) -> Legged:
+    def start(self, shape: RunSizes) -> Legged:
         """Refuse a pool that does not exist."""
         return Legged(shape.pool(self.prefill_pool, "prefill_pool"))

@@ -18,7 +18,7 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.events import Aborted, Cut, Finished
 from rlsim.core.hashing import normal
 from rlsim.core.log import RunLog
-from rlsim.core.view import Sample, Shape, View
+from rlsim.core.view import RunSizes, Sample, View
 
 PredictorName = Literal[
     "oracle", "noisy", "prompt-mean", "siblings-mean", "siblings-max", "class-prior", "class-corrected", "prefill"
@@ -54,7 +54,7 @@ class Expected:
         """Whether it reads lengths still to come."""
         return self.predictor in ORACLES
 
-    def make(self, shape: Shape) -> Predictor:
+    def make(self, shape: RunSizes) -> Predictor:
         """A fresh predictor, its parameters checked."""
         if self.predictor not in NAMES:
             raise ParameterError("predictor", self.predictor, ", ".join(NAMES))
@@ -75,7 +75,7 @@ class Expected:
         }
         return makers[self.predictor]()
 
-    def _priors(self, shape: Shape) -> list[int]:
+    def _priors(self, shape: RunSizes) -> list[int]:
         names = [kind.name for kind in shape.classes]
         for name, tokens in self.class_prior_tokens.items():
             if name not in names:

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from rlsim.core.checks import at_least
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
-from rlsim.core.view import Sample, Shape, View
+from rlsim.core.view import RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import Expected, Predictor, teach
 
 
@@ -56,7 +56,7 @@ class ByLength(Expected):
     """Whether the next chunk finds its KV in a pool instead of computing it again."""
     sign: ClassVar[int]
 
-    def start(self, shape: Shape) -> Ranked:
+    def start(self, shape: RunSizes) -> Ranked:
         """Refuse parameters out of range."""
         at_least("chunk_tokens", self.chunk_tokens, 0)
         return Ranked(self.make(shape), self.sign, self.chunk_tokens, self.shares_kv, self.is_oracle)
@@ -106,7 +106,7 @@ class Ageing(Expected):
 
     tokens_per_second: float
 
-    def start(self, shape: Shape) -> _Ageing:
+    def start(self, shape: RunSizes) -> _Ageing:
         """Refuse parameters out of range."""
         at_least("tokens_per_second", self.tokens_per_second, 0)
         return _Ageing(self.make(shape), self.tokens_per_second, self.is_oracle)
@@ -137,7 +137,7 @@ class ClassPriority:
     ageing_seconds: float | None = None
     """Waiting that is worth one level; None for never, which lets low classes starve under load."""
 
-    def start(self, shape: Shape) -> _Levels:
+    def start(self, shape: RunSizes) -> _Levels:
         """Refuse an ageing in no time."""
         if self.ageing_seconds is None:
             return _Levels(0)
@@ -153,7 +153,7 @@ class Fcfs:
     oracle: ClassVar[bool] = False
     ranks: ClassVar[bool] = False
 
-    def start(self, shape: Shape) -> Fcfs:
+    def start(self, shape: RunSizes) -> Fcfs:
         """Nothing to check."""
         return self
 
@@ -181,7 +181,7 @@ class FeedbackQueue:
     oracle: ClassVar[bool] = False
     ranks: ClassVar[bool] = True
 
-    def start(self, shape: Shape) -> FeedbackQueue:
+    def start(self, shape: RunSizes) -> FeedbackQueue:
         """Refuse levels that are none."""
         at_least("first_level_tokens", self.first_level_tokens, 1)
         at_least("factor", self.factor, 2)
@@ -215,7 +215,7 @@ class _Fair:
     shares_kv: ClassVar[bool] = False
     ranks: ClassVar[bool] = True
 
-    def __init__(self, predictor: Predictor, shape: Shape, oracle: bool) -> None:
+    def __init__(self, predictor: Predictor, shape: RunSizes, oracle: bool) -> None:
         self.oracle = oracle
         self._predictor = predictor
         self._paid = [0.0] * len(shape.classes)
@@ -259,6 +259,6 @@ class WeightedFair(Expected):
     Calls of a class run in order of arrival.
     """
 
-    def start(self, shape: Shape) -> _Fair:
+    def start(self, shape: RunSizes) -> _Fair:
         """Refuse parameters out of range."""
         return _Fair(self.make(shape), shape, self.is_oracle)

@@ -29,7 +29,7 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, RunLog, ServiceRow, SpanRow, WindowRow
 from rlsim.core.ticks import Ticks
 from rlsim.engine.steptime import StepTime
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.replay.dispatch_delay import Began, Step, ends, in_order, ways
 from rlsim.sim.recorded import CallKey, CallKeys, Key, Recording
 
@@ -39,7 +39,7 @@ BETWEEN = ("sync", "rejected", "switch", "lent")
 Interval = tuple[Ticks, Ticks]
 
 
-def recording_of(log: RunLog, plan: Plan) -> Recording:
+def recording_of(log: RunLog, plan: ResolvedScenario) -> Recording:
     """Durations from their causes; engine steps only where the engines told them."""
     reader = _Reader(log)
     reader.read()
@@ -268,7 +268,7 @@ def _loads(spans: Sequence[SpanRow], replica: int) -> list[Ticks]:
 # -- engine steps ---------------------------------------------------------------------------------------
 
 
-def _single_steps(log: RunLog, plan: Plan) -> list[list[Step]]:
+def _single_steps(log: RunLog, plan: ResolvedScenario) -> list[list[Step]]:
     """By replica; none where engines do not tell."""
     by_replica: list[list[Step]] = [[] for _ in range(plan.shape.replicas)]
     if not tells_steps(log):
@@ -296,7 +296,7 @@ def _reports(reader: _Reader, by_replica: Sequence[Sequence[Step]]) -> dict[Call
     return found
 
 
-def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: Plan) -> dict[CallKey, Ticks]:
+def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: ResolvedScenario) -> dict[CallKey, Ticks]:
     """Where contexts are not brought from the host or another replica, which has a way of its own."""
     if _restores(reader.log, plan):
         return {}
@@ -319,7 +319,7 @@ def _lead(asked: Ticks, end: Ticks, spans: Sequence[SpanRow], by_replica: Sequen
     return max(leads)
 
 
-def _restores(log: RunLog, plan: Plan) -> bool:
+def _restores(log: RunLog, plan: ResolvedScenario) -> bool:
     """Whether calls may wait for their KV before the engine has them, which the simulator models."""
     commands = (command for decision in log.decisions for command in decision.commands)
     fetched = any(command.kv_from_pool for command in commands if type(command) is Submit)

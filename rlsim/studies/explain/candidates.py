@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from rlsim.core.errors import RlsimError
 from rlsim.presets import load_preset
-from rlsim.resolve import Plan, PlanError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.scenario.schema import Scenario
 
 
@@ -85,7 +85,7 @@ SHORT = "batches lean to short responses"
 MOST_MEMORY = 0.95
 
 
-def candidates(found: Plan) -> Iterator[tuple[Change, Scenario]]:
+def candidates(found: ResolvedScenario) -> Iterator[tuple[Change, Scenario]]:
     """Every change that applies, with the scenario that it makes; what would be refused is left out."""
     for change in _all(found):
         changed = changed_scenario(found.scenario, change.settings)
@@ -106,18 +106,18 @@ def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scen
     try:
         changed = Scenario.model_validate(tree)
         plan(changed)
-    except (ValidationError, PlanError, RlsimError):
+    except (ValidationError, ResolveError, RlsimError):
         return None
     return changed if changed != scenario else None
 
 
-def _all(found: Plan) -> Iterator[Change]:
+def _all(found: ResolvedScenario) -> Iterator[Change]:
     for source in _SOURCES:
         yield from source(found)
     yield from bound_changes(found.scenario)
 
 
-def _moves(found: Plan) -> Iterator[Change]:
+def _moves(found: ResolvedScenario) -> Iterator[Change]:
     """GPUs between rollout and trainer, as few as both sides can be cut into."""
     rollout, trainer = found.scenario.rollout, found.scenario.trainer
     if found.colocated or rollout.pools:
@@ -129,7 +129,7 @@ def _moves(found: Plan) -> Iterator[Change]:
         yield Change(f"{unit} GPU{'s' * (unit > 1)} more {where}", split)
 
 
-def _overlap(found: Plan) -> Iterator[Change]:
+def _overlap(found: ResolvedScenario) -> Iterator[Change]:
     """Asynchrony where there is none: on GPUs of its own, or on half of the shared ones."""
     scenario = found.scenario
     half = scenario.rollout.gpus // 2
@@ -149,7 +149,7 @@ def _overlap(found: Plan) -> Iterator[Change]:
         yield Change("one version ahead, interrupted and resumed", {"policy": areal}, OLDER)
 
 
-def _in_flight(found: Plan) -> Iterator[Change]:
+def _in_flight(found: ResolvedScenario) -> Iterator[Change]:
     if found.colocated:
         return
     keep = {"use": "publish", "mode": "keep"}
@@ -160,14 +160,14 @@ def _in_flight(found: Plan) -> Iterator[Change]:
     )
 
 
-def _parallel(found: Plan) -> Iterator[Change]:
+def _parallel(found: ResolvedScenario) -> Iterator[Change]:
     tensor = found.scenario.rollout.tensor_parallel
     yield Change(f"tensor parallel doubled to {2 * tensor}", {"rollout.tensor_parallel": 2 * tensor})
     if tensor > 1:
         yield Change(f"tensor parallel halved to {tensor // 2}", {"rollout.tensor_parallel": tensor // 2})
 
 
-def _seats(found: Plan) -> Iterator[Change]:
+def _seats(found: ResolvedScenario) -> Iterator[Change]:
     seats = found.scenario.rollout.max_num_seqs
     budget = max(found.scenario.rollout.max_num_batched_tokens, 2 * seats)
     more = {"rollout.max_num_seqs": 2 * seats, "rollout.max_num_batched_tokens": budget}
@@ -175,7 +175,7 @@ def _seats(found: Plan) -> Iterator[Change]:
     yield Change(f"max_num_seqs halved to {seats // 2}", {"rollout.max_num_seqs": seats // 2})
 
 
-def _memory(found: Plan) -> Iterator[Change]:
+def _memory(found: ResolvedScenario) -> Iterator[Change]:
     rollout = found.scenario.rollout
     if rollout.kv_blocks is not None:
         yield Change("a quarter more KV memory", {"rollout.kv_blocks": rollout.kv_blocks * 5 // 4})
@@ -186,13 +186,13 @@ def _memory(found: Plan) -> Iterator[Change]:
         yield Change("prefix caching", {"rollout.enable_prefix_caching": True})
 
 
-def _chunks(found: Plan) -> Iterator[Change]:
+def _chunks(found: ResolvedScenario) -> Iterator[Change]:
     budget = found.scenario.rollout.max_num_batched_tokens
     for tokens, what in ((2 * budget, "doubled"), (budget // 2, "halved")):
         yield Change(f"max_num_batched_tokens {what} to {tokens}", {"rollout.max_num_batched_tokens": tokens})
 
 
-def _trainer(found: Plan) -> Iterator[Change]:
+def _trainer(found: ResolvedScenario) -> Iterator[Change]:
     trainer = found.scenario.trainer
     yield Change("samples spread over the trainer's ranks by length (lpt)", {"trainer.balance": "lpt"})
     if trainer.old_log_prob and found.scenario.trainer.updates_per_step == 1:
@@ -205,7 +205,7 @@ def _trainer(found: Plan) -> Iterator[Change]:
         yield Change("packed micro-batches", {"trainer.packing": "packed"})
 
 
-def _sync(found: Plan) -> Iterator[Change]:
+def _sync(found: ResolvedScenario) -> Iterator[Change]:
     sync = found.scenario.sync
     yield Change("each replica takes new weights alone", {"sync.scope": "per_replica"})
     if sync.tensors and sync.tensors > 1:
@@ -214,7 +214,7 @@ def _sync(found: Plan) -> Iterator[Change]:
         yield Change("a link of twice the rate", {"sync.link_bytes_per_second": 2 * sync.link_bytes_per_second})
 
 
-def _services(found: Plan) -> Iterator[Change]:
+def _services(found: ResolvedScenario) -> Iterator[Change]:
     turns, reward = found.scenario.workload.turns, found.scenario.workload.reward
     if turns is not None and turns.environments is not None:
         count = 2 * turns.environments
@@ -223,12 +223,12 @@ def _services(found: Plan) -> Iterator[Change]:
         yield Change(f"reward workers doubled to {2 * reward.workers}", {"workload.reward.workers": 2 * reward.workers})
 
 
-def _dispatch(found: Plan) -> Iterator[Change]:
+def _dispatch(found: ResolvedScenario) -> Iterator[Change]:
     for part in ("least-in-flight", "least-tokens"):
         yield Change(f"calls to the replica with {part.replace('-', ' ')}", {"policy.parts.dispatch": {"use": part}})
 
 
-def _cap(found: Plan) -> Iterator[Change]:
+def _cap(found: ResolvedScenario) -> Iterator[Change]:
     cap = found.scenario.workload.response_tokens.fields.get("cap_tokens")
     if isinstance(cap, int):
         yield Change(
@@ -238,7 +238,7 @@ def _cap(found: Plan) -> Iterator[Change]:
         )
 
 
-_SOURCES: tuple[Callable[[Plan], Iterator[Change]], ...] = (
+_SOURCES: tuple[Callable[[ResolvedScenario], Iterator[Change]], ...] = (
     _moves,
     _overlap,
     _in_flight,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.metrics import Metrics
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.results.utilisation import Shares
@@ -47,7 +47,9 @@ class Explanation:
     """The best, in the order of their speed-up."""
 
 
-def explain(name: str, found: Plan, done: Done = lambda seen: None, workers: int | None = None) -> Explanation:
+def explain(
+    name: str, found: ResolvedScenario, done: Done = lambda seen: None, workers: int | None = None
+) -> Explanation:
     """Screen all changes that apply on one replication, then judge the best on others.
 
     ``DeadlockError`` when the arm as it stands is stuck; a change that makes it so is out.
@@ -107,7 +109,7 @@ SHOWN = 0.01
 """Share of the time from which a use is named."""
 
 
-def evidence(metrics: Metrics, plan: Plan) -> Iterator[tuple[str, str]]:
+def evidence(metrics: Metrics, plan: ResolvedScenario) -> Iterator[tuple[str, str]]:
     """Kinds of evidence and what they say."""
     if plan.colocated:
         yield "GPU time", _shares(metrics.utilisation.all)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from rlsim.core.errors import ScenarioError
 from rlsim.costs.memory import GIB
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.resolve.training import TRAINER_STATE_BYTES_PER_PARAMETER
 from rlsim.scenario.search import Limits
@@ -106,7 +106,7 @@ def _kind(fault: str, choice: Mapping[str, object]) -> str:
     return f"refused: {key}"
 
 
-def _broken(limits: Limits, gpus: int, usd_per_hour: float, plan: Plan) -> list[tuple[str, str]]:
+def _broken(limits: Limits, gpus: int, usd_per_hour: float, plan: ResolvedScenario) -> list[tuple[str, str]]:
     """The limits that a point breaks before it runs."""
     found = []
     if limits.max_gpus is not None and gpus > limits.max_gpus:
@@ -121,7 +121,7 @@ def _broken(limits: Limits, gpus: int, usd_per_hour: float, plan: Plan) -> list[
     return found
 
 
-def _trainer_shortage(plan: Plan) -> str:
+def _trainer_shortage(plan: ResolvedScenario) -> str:
     """Why the trainer's state does not fit, at its least: sharded over all its GPUs, activations not counted."""
     trainer = plan.scenario.trainer
     each = OFFLOADED_STATE_BYTES_PER_PARAMETER if trainer.optimizer_offload else TRAINER_STATE_BYTES_PER_PARAMETER

@@ -17,8 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from rlsim.executor.run import Run
-from rlsim.resolve import Plan
+from rlsim.executor.run import FinishedRun
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.utilisation import USES
 from rlsim.studies.parity.end_order import Order, order_of
 from rlsim.studies.parity.observed import Seen, distance
@@ -53,9 +53,9 @@ class ArmParity:
     """One policy: its prediction and its live runs."""
 
     name: str
-    plan: Plan
+    plan: ResolvedScenario
     """What the prediction is made from; live runs of a calibrated one had the costs of the file."""
-    run: Run
+    run: FinishedRun
     """The simulated one."""
     predicted: Seen
     trials: tuple[Trial, ...]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlsim.core.commands import Submit
 from rlsim.core.ticks import to_seconds
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.results.history import NEVER, History
 from rlsim.results.metrics import ledger_tokens, measured, metrics_of
 from rlsim.results.tables import Digest, digest
@@ -39,7 +39,7 @@ class Seen:
     """When the policy heard of each sample's end."""
 
 
-def seen_of(run: Run) -> Seen:
+def seen_of(run: FinishedRun) -> Seen:
     """Read a run; ``ParameterError`` when no iteration ended after the warm-up."""
     read = digest(run)
     told = metrics_of(read)
@@ -70,7 +70,7 @@ def _start_lags(read: Digest) -> dict[int, float]:
     return {lag: count / len(lags) for lag, count in sorted(counts.items())}
 
 
-def _ends(history: History, run: Run) -> dict[Key, float]:
+def _ends(history: History, run: FinishedRun) -> dict[Key, float]:
     recycles = _recycles(run)
     return {
         (life.draw, recycles[life.sample], life.member): to_seconds(life.finished)
@@ -79,6 +79,6 @@ def _ends(history: History, run: Run) -> dict[Key, float]:
     }
 
 
-def _recycles(run: Run) -> dict[int, int]:
+def _recycles(run: FinishedRun) -> dict[int, int]:
     commands = (command for decision in run.log.decisions for command in decision.commands)
     return {command.sample: command.recycle for command in commands if type(command) is Submit}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError
-from rlsim.executor.run import Run
+from rlsim.executor.run import FinishedRun
 from rlsim.live.run import Backend, refuse
-from rlsim.resolve import Plan, PlanError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.results.store import write_run
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Scenario
@@ -32,7 +32,7 @@ class Fitted:
     lines: tuple[str, ...]
 
 
-Calibrate = Callable[[Sequence[Run]], Fitted]
+Calibrate = Callable[[Sequence[FinishedRun]], Fitted]
 """From live runs that are not scored."""
 
 
@@ -63,7 +63,9 @@ class Parity:
     """What was fitted; empty where the scenario's costs were used."""
 
 
-def study(name: str, plans: Mapping[str, Plan], backend: Backend, ask: Ask, note: Note = lambda line: None) -> Parity:
+def study(
+    name: str, plans: Mapping[str, ResolvedScenario], backend: Backend, ask: Ask, note: Note = lambda line: None
+) -> Parity:
     """Hold each plan against live runs of it, policies taking turns; ``ParameterError`` before anything starts."""
     for plan_of_arm in plans.values():
         refuse(plan_of_arm, backend)
@@ -95,14 +97,16 @@ def study(name: str, plans: Mapping[str, Plan], backend: Backend, ask: Ask, note
     return Parity(name, ask.engine, backend.label, tuple(arms), ranked, () if fitted is None else fitted.lines)
 
 
-def chosen_plans(document: Document, arm: str | None, policies: Sequence[str]) -> tuple[str, dict[str, Plan]]:
+def chosen_plans(
+    document: Document, arm: str | None, policies: Sequence[str]
+) -> tuple[str, dict[str, ResolvedScenario]]:
     """The scenario's name, and a plan for each policy: arms of the scenario, or presets in place of its policy."""
     if not policies:
         scenario = document.resolve(arm)
         return scenario.name, {arm or scenario.name: _planned(document, scenario, arm)}
     arms = document.arms()
     base_arm = arm or (arms[0] if arms else None)
-    base, made = document.resolve(base_arm), dict[str, Plan]()
+    base, made = document.resolve(base_arm), dict[str, ResolvedScenario]()
     for policy in policies:
         if policy in arms:
             made[policy] = _planned(document, document.resolve(policy), policy)
@@ -114,14 +118,14 @@ def chosen_plans(document: Document, arm: str | None, policies: Sequence[str]) -
     return base.name, made
 
 
-def _planned(document: Document, scenario: Scenario, arm: str | None) -> Plan:
+def _planned(document: Document, scenario: Scenario, arm: str | None) -> ResolvedScenario:
     try:
         return plan(scenario)
-    except PlanError as error:
+    except ResolveError as error:
         raise document.scenario_error(error.errors, arm) from error
 
 
-def overridden(made: Plan, overrides: Mapping[str, Any]) -> Plan:
+def overridden(made: ResolvedScenario, overrides: Mapping[str, Any]) -> ResolvedScenario:
     """The plan of the same scenario with other costs."""
     tree = _merged(made.scenario.model_dump(mode="json"), overrides)
     return plan(Scenario.model_validate(tree))
@@ -135,7 +139,7 @@ def _merged(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _refuse_own_lengths(made: Plan) -> None:
+def _refuse_own_lengths(made: ResolvedScenario) -> None:
     """Lengths and outputs that nobody knows beforehand cannot be predicted sample by sample."""
     live, workload = made.scenario.live, made.scenario.workload
     if live.task is not None:
@@ -145,7 +149,7 @@ def _refuse_own_lengths(made: Plan) -> None:
         raise ParameterError("live.tool", live.tool, "paced: other tools decide what they answer")
 
 
-def _calibration_runs(plans: Mapping[str, Plan], backend: Backend, note: Note) -> list[Run]:
+def _calibration_runs(plans: Mapping[str, ResolvedScenario], backend: Backend, note: Note) -> list[FinishedRun]:
     """One live run of every policy, none of which is scored."""
     runs = []
     for arm, made in plans.items():
@@ -154,6 +158,6 @@ def _calibration_runs(plans: Mapping[str, Plan], backend: Backend, note: Note) -
     return runs
 
 
-def _save(out: Path | None, arm: str, what: str, run: Run) -> None:
+def _save(out: Path | None, arm: str, what: str, run: FinishedRun) -> None:
     if out is not None:
         write_run(out / arm_folder(arm) / what, run)

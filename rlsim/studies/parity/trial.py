@@ -12,9 +12,9 @@ import numpy as np
 from rlsim.core.errors import RlsimError
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
-from rlsim.executor.run import Run, make_controller
+from rlsim.executor.run import FinishedRun, make_controller
 from rlsim.live.run import Backend, LiveRun, run_live
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.replay.decisions import NoJournal, ReplayError, replay
 from rlsim.results.replay.recording import recording_of, submit_lags, tells_steps
 from rlsim.sim.recorded import simulate_recorded
@@ -43,7 +43,7 @@ class Again:
 class Trial:
     """One live run."""
 
-    run: Run
+    run: FinishedRun
     seen: Seen
     late_share: float
     """Of the engine steps of a paced engine."""
@@ -64,7 +64,9 @@ class NeverOnTimeError(RlsimError):
         """Of late steps, run by run."""
 
 
-def tried(plan: Plan, backend: Backend, tries: int, note: Callable[[str], None]) -> tuple[LiveRun, list[float]]:
+def tried(
+    plan: ResolvedScenario, backend: Backend, tries: int, note: Callable[[str], None]
+) -> tuple[LiveRun, list[float]]:
     """A run with few enough late steps, and the late shares of those before it, which do not count.
 
     Raises what stopped a run early, and ``NeverOnTimeError`` after ``tries`` runs.
@@ -82,7 +84,7 @@ def tried(plan: Plan, backend: Backend, tries: int, note: Callable[[str], None])
     raise NeverOnTimeError(said, tuple(discarded))
 
 
-def lived(plan: Plan, backend: Backend) -> LiveRun:
+def lived(plan: ResolvedScenario, backend: Backend) -> LiveRun:
     """One live run to its last step; raises what stopped it."""
     with tempfile.TemporaryDirectory(prefix="rlsim-parity-") as work:
         made = run_live(plan, backend, NoJournal(), Path(work), REPLICATION)
@@ -98,13 +100,13 @@ def late_share(made: LiveRun) -> float:
     return sum(record.late_steps for record in records) / steps if steps else 0.0
 
 
-def trial_of(made: LiveRun, plan: Plan) -> Trial:
+def trial_of(made: LiveRun, plan: ResolvedScenario) -> Trial:
     """Read, replay and simulate again; ``plan`` is what the prediction is made from."""
     run, seen = made.run, seen_of(made.run)
     return Trial(run, seen, late_share(made), len(run.log.decisions), _policy_error(run), _again(run, plan, seen))
 
 
-def _policy_error(run: Run) -> str:
+def _policy_error(run: FinishedRun) -> str:
     workload = run.plan.workload_of(run.replication)
     try:
         replay(run.log.decisions, make_controller(run.plan, workload, oracle=False))
@@ -113,7 +115,7 @@ def _policy_error(run: Run) -> str:
     return ""
 
 
-def _again(run: Run, plan: Plan, seen: Seen) -> Again | None:
+def _again(run: FinishedRun, plan: ResolvedScenario, seen: Seen) -> Again | None:
     if not tells_steps(run.log):
         return None
     rerun = simulate_recorded(plan, recording_of(run.log, plan), run.replication)

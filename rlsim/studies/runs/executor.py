@@ -23,7 +23,7 @@ from rlsim.core.errors import DeadlockError, ParameterError, RlsimError
 from rlsim.studies.runs.store import Made, Number
 
 if TYPE_CHECKING:
-    from rlsim.resolve import Plan
+    from rlsim.resolve import ResolvedScenario
     from rlsim.results.tables import Digest
     from rlsim.scenario.schema import Scenario
 
@@ -63,7 +63,7 @@ class Makers(AbstractContextManager["Makers"], Protocol):
         ...
 
 
-_planned: dict[str, Plan] = {}
+_planned: dict[str, ResolvedScenario] = {}
 """The last variant that this process has planned."""
 
 
@@ -126,7 +126,7 @@ def _begin_worker() -> None:
     gc.disable()
 
 
-def _planned_once(order: Order) -> Plan:
+def _planned_once(order: Order) -> ResolvedScenario:
     """The plan of a run, made once for replications in a row."""
     from rlsim.resolve import plan
 

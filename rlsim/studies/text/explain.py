@@ -8,7 +8,7 @@ from io import StringIO
 from typing import Any
 
 from rlsim import __version__
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.statistics import Estimate
 from rlsim.studies.explain.cases import SIZE_WITHIN, Answer
 from rlsim.studies.explain.explain import Effect, Explanation, evidence
@@ -18,7 +18,7 @@ WIDTH = 150
 COLUMNS = ("case", "question", "observed", "simulated", "agrees")
 
 
-def explanation_text(told: Explanation, plan: Plan) -> str:
+def explanation_text(told: Explanation, plan: ResolvedScenario) -> str:
     """Bottleneck, evidence and what would help."""
     lines = [
         f"{plan.scenario.name}: {told.arm}" if told.arm != plan.scenario.name else told.arm,
@@ -50,7 +50,7 @@ def _value(value: object) -> str:
     return json.dumps(value).replace('"', "") if isinstance(value, dict | bool) else str(value)
 
 
-def _sources(plan: Plan) -> Iterator[str]:
+def _sources(plan: ResolvedScenario) -> Iterator[str]:
     estimates = [source for source in plan.sources if source.estimate]
     if estimates:
         yield ""
@@ -136,7 +136,7 @@ def answers_json(answers: Sequence[Answer]) -> str:
     return _json({"cases": [_answer(answer) for answer in answers], "score": score(answers)})
 
 
-def explanation_json(told: Explanation, plan: Plan, answer: Answer | None) -> str:
+def explanation_json(told: Explanation, plan: ResolvedScenario, answer: Answer | None) -> str:
     """The same for machines."""
     effects = [
         {

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
-from rlsim.resolve import Plan
+from rlsim.resolve import ResolvedScenario
 from rlsim.results.statistics import Estimate
 from rlsim.studies.sweep import Result, Sweep
 
@@ -158,7 +158,7 @@ def _notes(told: Sweep, names: Sequence[str]) -> Iterator[str]:
     yield from source_lines([result.variant.plan for result in told.results])
 
 
-def source_lines(plans: Sequence[Plan]) -> Iterator[str]:
+def source_lines(plans: Sequence[ResolvedScenario]) -> Iterator[str]:
     """Where every cost comes from, what is an estimate said so; those of some plans alone with how many."""
     known = Counter((source.what, source.text, source.estimate) for plan in plans for source in plan.sources)
     shown = known.most_common(MOST_SOURCES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.scenario.document import Document, load
-from rlsim.scenario.published import Entry, Published
+from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.scenario.reader import parse_file
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.tree import plain
@@ -24,7 +24,7 @@ class Source:
     """One file: its entry and the scenario of every arm."""
 
     document: Document
-    entry: Entry
+    entry: PublishedEntry
     scenarios: dict[str, Scenario]
 
     def rows(self) -> Iterator[tuple[str, Published]]:
@@ -48,7 +48,7 @@ def find_entries(wanted: Sequence[str], folder: Path = FOLDER) -> list[Source]:
     return [read_entry(file) for name in wanted if name not in known for file in _named(name, files)]
 
 
-def left_out(wanted: Sequence[str], folder: Path = FOLDER) -> list[Entry]:
+def left_out(wanted: Sequence[str], folder: Path = FOLDER) -> list[PublishedEntry]:
     """Entries without a scenario, all of them or those named by label; ``ParameterError`` for a faulty file."""
     from pydantic import ValidationError
 
@@ -58,7 +58,7 @@ def left_out(wanted: Sequence[str], folder: Path = FOLDER) -> list[Entry]:
     tree = plain(parse_file(str(file))[0])
     assert isinstance(tree, dict)
     try:
-        entries = [Entry.model_validate(entry) for entry in _list(tree.get("entries"))]
+        entries = [PublishedEntry.model_validate(entry) for entry in _list(tree.get("entries"))]
     except ValidationError as refused:
         first = refused.errors()[0]
         raise ParameterError(f"{file}: {'.'.join(map(str, first['loc']))}", first["input"], first["msg"]) from refused

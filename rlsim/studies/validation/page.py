@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError
 from rlsim.results.store import replacing
-from rlsim.scenario.published import Entry
+from rlsim.scenario.published import PublishedEntry
 from rlsim.studies.validation.entries import Source
 from rlsim.studies.validation.running import Row
 from rlsim.studies.validation.scores import scores
@@ -20,7 +20,7 @@ BEGIN = "<!-- begin: rlsim validate -->"
 END = "<!-- end: rlsim validate -->"
 
 
-def put(path: Path, sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> None:
+def put(path: Path, sources: Sequence[Source], rows: Sequence[Row], without: Sequence[PublishedEntry] = ()) -> None:
     """Replace what stands between the markers; ``ParameterError`` for a file without them."""
     text = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
     before, begun, rest = text.partition(BEGIN)
@@ -69,7 +69,7 @@ def _entry(source: Source, rows: Sequence[Row]) -> Iterator[str]:
         yield f"- why it is off, and what would settle it: {entry.misses}"
 
 
-def _without(entries: Sequence[Entry]) -> Iterator[str]:
+def _without(entries: Sequence[PublishedEntry]) -> Iterator[str]:
     for entry in entries:
         yield ""
         yield f"### {entry.id}: {entry.title}"

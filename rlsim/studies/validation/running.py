@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlsim.core.errors import RlsimError
-from rlsim.resolve import PlanError, plan
+from rlsim.resolve import ResolveError, plan
 from rlsim.results.statistics import Estimate, interval, paired_ratio
-from rlsim.scenario.published import Entry, Published
+from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.scenario.schema import Scenario
 from rlsim.studies.measures import engine_step_seconds, is_of_engine, is_rate, measure
 from rlsim.studies.runs.record import Outcome, Task, perform, perform_each
@@ -32,7 +32,7 @@ Attempts = Mapping[tuple[str, str], Sequence[Attempt]]
 class Row:
     """A published number and what is predicted for it."""
 
-    entry: Entry
+    entry: PublishedEntry
     file: str
     framework: str
     arm: str
@@ -77,7 +77,7 @@ def attempt(task: Task) -> Attempt:
     """One run, or why there is none."""
     try:
         return perform(task)
-    except PlanError as refused:
+    except ResolveError as refused:
         return Failure(task.name, "; ".join(map(str, refused.errors)))
     except RlsimError as refused:
         return Failure(task.name, str(refused).splitlines()[0])
@@ -118,5 +118,5 @@ def _predicted(source: Source, arm: str, row: Published, attempts: Attempts) -> 
 def _engine_step(row: Published, scenario: Scenario) -> tuple[Estimate | None, str]:
     try:
         return interval([engine_step_seconds(row, plan(scenario))]), ""
-    except PlanError as refused:
+    except ResolveError as refused:
         return None, "; ".join(map(str, refused.errors))

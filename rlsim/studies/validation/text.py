@@ -9,7 +9,7 @@ from io import StringIO
 
 from rlsim import __version__
 from rlsim.results.statistics import Estimate
-from rlsim.scenario.published import Entry
+from rlsim.scenario.published import PublishedEntry
 from rlsim.studies.validation.entries import Source
 from rlsim.studies.validation.running import Row
 from rlsim.studies.validation.scores import MEDIAN_BAR, ORDER_BAR, TAIL_BAR, Pair, agreement, pairs, scores
@@ -18,7 +18,7 @@ WIDTH = 140
 """Columns of the printed table."""
 
 
-def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> str:
+def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[PublishedEntry] = ()) -> str:
     """The rows, the scores, the bars, and what could not be said; ``without`` are entries that have no row."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -126,14 +126,14 @@ def open_ends(sources: Sequence[Source]) -> Iterator[str]:
         yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in source.entry.left_out)
 
 
-def unexpressed(entries: Sequence[Entry]) -> Iterator[str]:
+def unexpressed(entries: Sequence[PublishedEntry]) -> Iterator[str]:
     """Entries of which no row can be expressed yet."""
     for entry in entries:
         yield f"{entry.id}, {entry.title} ({entry.source})"
         yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
 
 
-def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Entry] = ()) -> str:
+def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[PublishedEntry] = ()) -> str:
     """Rows, scores, pairs and open ends for machines."""
     whole = {
         "rlsim": __version__,
