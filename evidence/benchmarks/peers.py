@@ -35,7 +35,7 @@ from evidence.benchmarks.peers_table import (
 )
 from evidence.benchmarks.peers_tools import TOOLS, Process, Tool, ToolError, environment, run_process
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
 
 @dataclass(slots=True)

@@ -315,7 +315,7 @@ def test_only_png_is_written(tmp_path):
 
 def test_matplotlib_is_imported_late_and_without_pyplot():
     code = (
-        "import sys; from rlsim.results import plots; assert 'matplotlib' not in sys.modules;"
+        "import sys; from rlsim.results.plots import run as plots; assert 'matplotlib' not in sys.modules;"
         "from rlsim.results.statistics import Estimate; plots.step_time_bars({'a': Estimate(1, 0, 2, 2)}, {});"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
