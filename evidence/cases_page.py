@@ -20,7 +20,7 @@ def put(path: Path, answers: Sequence[Answer]) -> None:
     before, begun, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not (begun and ended):
-        raise ParameterError("--markdown", str(path), f"a new file, or one with {BEGIN} and {END}")
+        raise ParameterError("PAGE", str(path), f"a new file, or one with {BEGIN} and {END}")
     with replacing(path) as temporary:
         temporary.write_text(f"{before}{BEGIN}\n\n{chr(10).join(_lines(answers))}\n\n{END}{after}", encoding="utf-8")
 

@@ -1,11 +1,12 @@
-"""The keys of a scenario as a page of Markdown: written from the schema, so that it cannot say anything else.
+"""Pages of docs/ that are made from the code, so that they cannot say anything else.
 
-docs/frameworks.md, from the mapping tables.
+The keys of a scenario come from its schema, the policies from their catalogue, the keys of frameworks from the tables
+that import and export use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -14,13 +15,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Framework, Key, Mark, Mode, Row
+from rlsim.frameworks.catalogue import choice_texts, part_texts, preset_texts
+from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Framework, Key, Mark, Row
 from rlsim.frameworks.registry import FRAMEWORKS
 from rlsim.presets import preset_names
 from rlsim.scenario.schema import Law, PolicyConfig, Scenario
+from rlsim.studies.text.policies import parameter_defaults
 from rlsim.workload.spec import LATENCY_FIELDS, LENGTH_FIELDS
 
-COMMAND = "rlsim keys > docs/scenario.md"
+COMMAND = "python -m evidence docs-pages"
 UNITS = {
     "_bytes_per_second": "bytes/s",
     "_seconds": "s",
@@ -55,8 +58,8 @@ Parameters of a preset stand beside `policy.preset`; they and the parts of
 """
 
 
-def reference() -> str:
-    """The page."""
+def scenario_page() -> str:
+    """docs/scenario.md: every key of a scenario with type, unit, default and range."""
     return "\n".join([_HEAD, *_section("", Scenario, {}), *_laws()])
 
 
@@ -187,9 +190,46 @@ def _laws() -> Iterator[str]:
         yield ""
 
 
-HEAD = """# Frameworks: their keys and ours
+POLICIES_HEAD = f"""# Policies
 
-Written by `evidence.docs_pages.page()` from the tables that import and export use; a test holds it to them.
+Written by `{COMMAND}`; a test holds it to the code. `rlsim policies` prints the same, and
+`rlsim policies show NAME` one of them with all its parameters.
+"""
+
+
+def policies_page() -> str:
+    """docs/policies.md: choices, presets and parts."""
+    presets = [
+        (f"`{one.name}`", one.summary, one.version or one.source, one.bound, parameter_defaults(one.parameters, "`"))
+        for one in preset_texts()
+    ]
+    parts = [
+        (part.choice, f"`{part.name}`", part.summary, parameter_defaults(part.parameters, "`")) for part in part_texts()
+    ]
+    return "\n".join(
+        [
+            POLICIES_HEAD,
+            "## Choices\n",
+            *_markdown(("choice", "question"), choice_texts().items()),
+            "\n## Presets\n",
+            *_markdown(("preset", "what it does", "version or source", "staleness bound", "parameters"), presets),
+            "\n## Parts\n",
+            *_markdown(("choice", "part", "what it does", "parameters"), parts),
+            "",
+        ]
+    )
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"
+
+
+FRAMEWORKS_HEAD = f"""# Frameworks: their keys and ours
+
+Written by `{COMMAND}` from the tables that import and export use; a test holds it to them.
 
 ```
 rlsim import-config FILE --from verl > scenario.yaml    # YAML, JSON, TOML or a shell script
@@ -205,26 +245,23 @@ A default is the framework's own, at the commit named. Keys without one are left
 """
 
 
-def page() -> str:
-    """The whole page."""
-    return "\n".join([HEAD, *(line for found in FRAMEWORKS.values() for line in _section_page(found))]).rstrip() + "\n"
+def frameworks_page() -> str:
+    """docs/frameworks.md: the keys of every framework beside ours."""
+    sections = (line for framework in FRAMEWORKS.values() for line in _framework(framework))
+    return "\n".join([FRAMEWORKS_HEAD, *sections]).rstrip() + "\n"
 
 
-def _section_page(found: Framework) -> Iterator[str]:
-    yield f"## {found.name}\n"
-    yield f"Keys of commit {found.version}. All modes:\n"
-    yield from _table(found.rows)
-    for mode in found.modes:
+def _framework(framework: Framework) -> Iterator[str]:
+    yield f"## {framework.name}\n"
+    yield f"Keys of commit {framework.version}. All modes:\n"
+    yield from _table(framework.rows)
+    for mode in framework.modes:
         if mode.preset in preset_names():
-            yield f"\n### {found.name}: preset `{mode.preset}`\n"
-            yield f"{_told(mode)}\n"
+            marks = " and ".join(_mark(mark) for mark in mode.marks)
+            yield f"\n### {framework.name}: preset `{mode.preset}`\n"
+            yield f"Recognised by {marks}.\n" if marks else "Any other file.\n"
             yield from _table(mode.rows)
     yield ""
-
-
-def _told(mode: Mode) -> str:
-    marks = " and ".join(_mark(mark) for mark in mode.marks)
-    return f"Recognised by {marks}." if marks else "Any other file."
 
 
 def _mark(mark: Mark) -> str:
@@ -250,3 +287,11 @@ def _key(key: Key) -> str:
     if key.default is NO_DEFAULT:
         return f"`{key.name}`"
     return f"`{key.name}` ({'null' if key.default is None else key.default})"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "scenario": scenario_page,
+    "policies": policies_page,
+    "frameworks": frameworks_page,
+}
+"""By the name of the page in docs/."""

@@ -130,15 +130,18 @@ def step_times(profile: str, batches: Iterable[tuple[int, int, int, int]]) -> li
 
 
 def command(*words: str) -> dict[str, Any]:
-    """What a command prints, and its exit code, run from the root of the project."""
+    """What a command of rlsim, or of ``evidence``, prints, and its exit code, run from the root of the project."""
+    from evidence.__main__ import main as evidence_main
+
     out, err, code = io.StringIO(), io.StringIO(), 0
     environment = {"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
     before, arguments = dict(os.environ), sys.argv
     os.environ.update(environment)
-    sys.argv = ["rlsim", *words]
+    program, run = ("evidence", evidence_main) if words[0] == "evidence" else ("rlsim", main)
+    sys.argv = [program, *words[words[0] == "evidence" :]]
     try:
         with contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
+            run()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     finally:

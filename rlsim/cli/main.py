@@ -12,7 +12,7 @@ import typer
 
 from rlsim.cli import calibrate, live, optimize, policies, profile, study, validate
 from rlsim.cli import report as reports
-from rlsim.cli.options import ArmName, AsJson, Kept, Out, Overlays, ScenarioFile, Sets, Workers
+from rlsim.cli.options import ArmName, AsJson, Out, Overlays, ScenarioFile, Sets, Workers
 
 if TYPE_CHECKING:
     from rlsim.scenario.document import Document
@@ -33,7 +33,6 @@ calibrate_app.command("torch")(calibrate.calibrate_torch)
 calibrate_app.command("transport")(calibrate.calibrate_transport)
 app.add_typer(profile.app, name="profile")
 calibrate_app.command("tables")(profile.calibrate_tables)
-calibrate_app.command("catalog")(profile.calibrate_catalog)
 app.command()(policies.import_config)
 app.command()(policies.export_config)
 calibrate_app.command("vllm")(calibrate.calibrate_vllm)
@@ -42,7 +41,6 @@ calibrate_app.command("learning")(calibrate.calibrate_learning)
 app.command()(study.explain)
 app.command()(live.parity)
 app.command()(study.race)
-app.command()(reports.keys)
 app.command()(reports.report)
 app.command()(live.servers)
 app.command()(validate.validate)
@@ -121,27 +119,6 @@ def compare(
 
 
 @app.command()
-def headlines(
-    files: Annotated[list[Path], typer.Argument(help="Scenario files with a headline section.", show_default=False)],
-    out: Kept = None,
-    as_json: AsJson = False,
-    workers: Workers = None,
-) -> None:
-    """Look for published speed-ups over the conditions that their sources leave open."""
-    from evidence import claims as headlines
-    from evidence.claim_runs import make
-    from rlsim.cli.options import progress
-    from rlsim.studies.runs.executor import Processes
-    from rlsim.studies.runs.store import opened
-
-    hunts = [headlines.hunt(_load(file, [], [])) for file in files]
-    runs = len({order.key for hunt in hunts for order in hunt.orders})
-    with opened(out) as store, Processes(workers, make) as makers, progress(runs) as done:
-        told = headlines.brackets(hunts, store, makers, done)
-    print(headlines.as_json(told) if as_json else headlines.as_text(told), end="")
-
-
-@app.command()
 def trace(
     directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")],
     target: Annotated[Path | None, typer.Option("--to", help="File; default: trace.json.gz beside the tables.")] = None,
@@ -200,20 +177,6 @@ def calibrate_replay(
     from calibration.serving.replay import replay_report
 
     print(replay_report(directory, tables).table())
-
-
-@calibrate_app.command("published")
-def calibrate_published(
-    scenario: ScenarioFile,
-    arm: ArmName = None,
-    sets: Sets = [],  # noqa: B006
-) -> None:
-    """Solve the fitted parameters of an arm so that its published numbers come out."""
-    from evidence.fit_published import fit_published
-
-    document = _load(scenario, [], sets)
-    for line in fit_published(document, arm):
-        print(line)
 
 
 def _load(scenario: Path, overlays: list[Path], sets: list[str]) -> Document:

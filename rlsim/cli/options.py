@@ -79,10 +79,13 @@ EVERY_SECONDS = 30.0
 
 
 @contextmanager
-def progress(runs: int | None) -> Iterator[Callable[[int], None]]:
-    """Gives what is told how many more runs have ended; the first call counts what was there already."""
+def progress(total: int | None, unit: str = "runs") -> Iterator[Callable[[int], None]]:
+    """Report on stderr how many of ``total`` have ended: a bar on a terminal, else a line now and then.
+
+    The yielded function takes how many more have ended; its first call counts what was there already.
+    """
     if not sys.stderr.isatty():
-        yield _Lines(runs)
+        yield _Lines(total, unit)
         return
     from rich.console import Console
     from rich.progress import (
@@ -94,29 +97,31 @@ def progress(runs: int | None) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("runs", total=runs)
+        task = shown.add_task(unit, total=total)
         yield lambda more: shown.update(task, advance=more)
 
 
 class _Lines:
-    def __init__(self, runs: int | None) -> None:
-        self._runs, self._ended = runs, 0
+    """The count and the time left, printed at most once in ``EVERY_SECONDS``."""
+
+    def __init__(self, total: int | None, unit: str) -> None:
+        self._total, self._unit, self._ended = total, unit, 0
         self._there: int | None = None
-        self._began = self._told = time.monotonic()
+        self._start = self._last_line = time.monotonic()
 
     def __call__(self, more: int) -> None:
         self._ended += more
         if self._there is None:
             self._there = more
         now = time.monotonic()
-        if now - self._told >= EVERY_SECONDS:
-            self._told = now
-            print(self._line(now - self._began, self._ended - self._there), file=sys.stderr, flush=True)
+        if now - self._last_line >= EVERY_SECONDS:
+            self._last_line = now
+            print(self._line(now - self._start, self._ended - self._there), file=sys.stderr, flush=True)
 
-    def _line(self, seconds: float, made: int) -> str:
-        if self._runs is None or not made:
-            return f"{self._ended} runs"
-        left = seconds / made * (self._runs - self._ended)
-        return f"{self._ended} of {self._runs} runs, {left / 60:.1f} min left"
+    def _line(self, seconds: float, ended: int) -> str:
+        if self._total is None or not ended:
+            return f"{self._ended} {self._unit}"
+        left = seconds / ended * (self._total - self._ended)
+        return f"{self._ended} of {self._total} {self._unit}, {left / 60:.1f} min left"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +13,6 @@ from rlsim.cli.options import AsJson
 app = typer.Typer(help="Profiles: calibrated costs, and how far they are off.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A shipped profile, or a profile's JSON file.", show_default=False)]
-Date = Annotated[str, typer.Option(help="Of the fit, in the provenance; default: today.", show_default=False)]
 
 
 @app.command("list")
@@ -62,52 +59,17 @@ def calibrate_tables(
     ep: Annotated[int, typer.Option(help="Expert parallelism (a divisor of tp).", min=1)] = 1,
     backend: Annotated[str, typer.Option(help="Engine whose kernels were timed.")] = "vllm",
     backend_version: Annotated[str, typer.Option(help="Its version; default: what the tables have.")] = "",
-    date: Date = "",
+    date: Annotated[str, typer.Option(help="Of the fit, in the provenance; default: today.", show_default=False)] = "",
 ) -> None:
     """Fit a profile to measured-kernel tables (extra: tables; no network) and test it on held-out points."""
+    from datetime import date as Date
+
     from calibration.profiles.text import shown
     from calibration.silicon_tables.cases import spelled_case
     from calibration.silicon_tables.tables import silicon_profile
 
     case = spelled_case(model, device, tp, ep, backend, backend_version)
-    profile = silicon_profile(case, date or _today())
+    profile = silicon_profile(case, date or Date.today().isoformat())
     profile.write(out)
     sys.stdout.write(shown(profile))
     print(f"saved to {out}", file=sys.stderr)
-
-
-def calibrate_catalog(
-    out: Annotated[Path, typer.Option(help="Folder of the profiles.")] = Path("rlsim/costs/data/profiles"),
-    cases: Annotated[
-        Path | None, typer.Option(help="List of cases (CSV); default: cases.csv of the catalogue.")
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Make those again that are made already.")] = False,
-    date: Date = "",
-) -> None:
-    """Make the profiles of a list of cases from the tables; goes on where it was interrupted."""
-    from calibration.silicon_tables.cases import read_cases
-    from calibration.silicon_tables.tables import CASES, build_catalog
-    from rlsim.costs.profile import catalog_folder
-
-    found = read_cases(cases or catalog_folder() / CASES)
-    with _progress(len(found)) as done:
-        written = build_catalog(found, out, date or _today(), again, done)
-    print(f"{len(written)} profiles written to {out}, {len(found) - len(written)} were there")
-
-
-@contextmanager
-def _progress(cases: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr that counts cases."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("cases", total=cases)
-        yield lambda name: progress.update(bar, advance=1, description=name)
-
-
-def _today() -> str:
-    from datetime import date
-
-    return date.today().isoformat()

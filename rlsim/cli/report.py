@@ -1,4 +1,4 @@
-"""``rlsim report`` and ``rlsim keys``: parse, call, print; and the command that made what a report shows."""
+"""``rlsim report``: parse, call, print; and the command that made what a report shows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,6 @@ def report(
     from rlsim.studies.report.page import write_report
 
     print(write_report(directory, target))
-
-
-def keys() -> None:
-    """Every key of a scenario with type, unit, default and range, as Markdown."""
-    from evidence.docs_pages import reference
-
-    print(reference(), end="")
 
 
 def command_of(

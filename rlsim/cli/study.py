@@ -107,27 +107,23 @@ def explain(
     cases: Annotated[Path | None, typer.Option("--cases", help="Directory of cases.", show_default=False)] = None,
     sets: Sets = [],  # noqa: B006
     as_json: AsJson = False,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Put the table of cases into this file, between its markers.")
-    ] = None,
     workers: Workers = None,
 ) -> None:
     """Say what holds a run back, with the evidence and the changes that help most; answer users' questions."""
     from rlsim.core.errors import ParameterError
 
     files = list(scenarios or [])
-    if cases is not None or len(files) > 1 or markdown is not None:
+    if cases is not None or len(files) > 1:
         if arm is not None or sets:
             raise ParameterError("--arm" if arm else "--set", arm or sets[0], "only with one scenario, and no --cases")
-        _answer(files, cases, as_json, markdown, workers)
+        _answer(files, cases, as_json, workers)
     elif not files:
         raise ParameterError("SCENARIO", None, "a scenario file, or --cases with a directory")
     else:
         _explain(files[0], arm, sets, as_json, workers)
 
 
-def _answer(files: list[Path], folder: Path | None, as_json: bool, markdown: Path | None, workers: int | None) -> None:
-    from evidence import cases_page as page
+def _answer(files: list[Path], folder: Path | None, as_json: bool, workers: int | None) -> None:
     from rlsim.cli.options import progress
     from rlsim.studies.explain.cases import answers, case_files, read_case
     from rlsim.studies.text import explain as text
@@ -136,9 +132,6 @@ def _answer(files: list[Path], folder: Path | None, as_json: bool, markdown: Pat
     with progress(sum(len(question.tasks) for question in questions)) as done:
         found = answers(questions, lambda seen: done(1), workers)
     print(text.answers_json(found) if as_json else text.table_text(found), end="")
-    if markdown is not None:
-        page.put(markdown, found)
-        print(f"written to {markdown}", file=sys.stderr)
 
 
 def _explain(file: Path, arm: str | None, sets: list[str], as_json: bool, workers: int | None) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from evidence.docs_pages import COMMAND, policies_page
 from rlsim.frameworks.catalogue import described, part_texts, preset_texts
 from rlsim.policies.registry import CHOICES
 from rlsim.presets import preset_names
-from rlsim.studies.text.policies import page, shown_in_full
+from rlsim.studies.text.policies import shown_in_full
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = (
@@ -92,8 +93,8 @@ def test_every_part_says_what_it_does() -> None:
 
 
 def test_the_documentation_is_what_the_code_says() -> None:
-    told = "write it again: python -c 'from rlsim.studies.text.policies import page; print(page(), end=str())'"
-    assert (ROOT / "docs" / "policies.md").read_text(encoding="utf-8") == page(), told
+    told = f"write it again: {COMMAND}"
+    assert (ROOT / "docs" / "policies.md").read_text(encoding="utf-8") == policies_page(), told
 
 
 def test_a_scenario_goes_to_a_framework_and_comes_back_as_a_scenario_that_runs(tmp_path: Path) -> None:

@@ -75,8 +75,9 @@ def test_without_the_tables_calibration_says_what_to_install(tmp_path: Path) -> 
 def test_the_catalogue_is_made_again_by_one_command(tmp_path: Path) -> None:
     cases = tmp_path / "cases.csv"
     cases.write_text("model,device,tensor_parallel,expert_parallel,backend\nQwen3-4B,B200,1,1,vllm\n")
-    command = ("calibrate", "catalog", "--cases", str(cases), "--out", str(tmp_path / "made"))
-    assert rlsim(*command).stdout == f"1 profiles written to {tmp_path / 'made'}, 0 were there\n"
-    assert rlsim(*command).stdout == f"0 profiles written to {tmp_path / 'made'}, 1 were there\n"
+    command = ("catalog", "--cases", str(cases), "--out", str(tmp_path / "made"))
+    code = "from evidence.__main__ import main; main()"
+    assert rlsim(*command, code=code).stdout == f"1 profiles written to {tmp_path / 'made'}, 0 were there\n"
+    assert rlsim(*command, code=code).stdout == f"0 profiles written to {tmp_path / 'made'}, 1 were there\n"
     made = load_profile(tmp_path / "made" / "qwen3-4b_b200_tp1.json")
     assert made.hold_out_by_kind == load_profile("qwen3-4b_b200_tp1").hold_out_by_kind

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from evidence.docs_pages import COMMAND, reference
+from evidence.docs_pages import COMMAND, scenario_page
 from rlsim.core.errors import ScenarioError
 from rlsim.scenario.document import load
 
 ROOT = Path(__file__).parents[2]
-PAGE = reference()
+PAGE = scenario_page()
 
 
 def keys() -> dict[str, dict[str, list[str]]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evidence.docs_pages import page
+from evidence.docs_pages import COMMAND, frameworks_page
 from rlsim.core.errors import ParameterError
 from rlsim.frameworks.exporting import export_config, scenario_values
 from rlsim.frameworks.importing import Imported, import_config
@@ -182,5 +182,5 @@ def test_what_a_framework_has_no_key_for_is_told() -> None:
 
 
 def test_the_documentation_is_the_tables() -> None:
-    told = "write it again: python -c 'from evidence.docs_pages import page; print(page(), end=str())'"
-    assert (DOCS / "frameworks.md").read_text(encoding="utf-8") == page(), told
+    told = f"write it again: {COMMAND}"
+    assert (DOCS / "frameworks.md").read_text(encoding="utf-8") == frameworks_page(), told

@@ -1,9 +1,9 @@
-"""The list of policies as tables on a screen, as lines in a pipe, as JSON, and as a page of the documentation."""
+"""The list of policies as tables on a screen, as lines in a pipe, and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from io import StringIO
 
@@ -23,17 +23,11 @@ from rlsim.frameworks.catalogue import (
 
 Rows = Sequence[Sequence[str]]
 
-PAGE_HEAD = """# Policies
-
-Written by `rlsim.studies.text.policies.page()`; a test holds it to the code. `rlsim policies` prints the same, and
-`rlsim policies show NAME` one of them with all its parameters.
-"""
-
 
 def listing() -> str:
     """Choices, parts and presets, a line each."""
-    parts = [(part.choice, part.name, _settings(part.parameters), part.summary) for part in part_texts()]
-    presets = [(preset.name, _settings(preset.parameters), preset.summary) for preset in preset_texts()]
+    parts = [(part.choice, part.name, parameter_defaults(part.parameters), part.summary) for part in part_texts()]
+    presets = [(preset.name, parameter_defaults(preset.parameters), preset.summary) for preset in preset_texts()]
     return "\n".join(
         [
             _table("Choices", ("choice", "question"), list(choice_texts().items())),
@@ -58,27 +52,6 @@ def as_json(found: Iterable[PresetText | PartText] | None = None) -> str:
 def shown_in_full(found: Iterable[PresetText | PartText]) -> str:
     """Presets and parts with everything that is known of them."""
     return "\n".join(_preset_text(one) if isinstance(one, PresetText) else _part_text(one) for one in found)
-
-
-def page() -> str:
-    """docs/policies.md."""
-    presets = [
-        (f"`{one.name}`", one.summary, one.version or one.source, one.bound, _settings(one.parameters, "`"))
-        for one in preset_texts()
-    ]
-    parts = [(part.choice, f"`{part.name}`", part.summary, _settings(part.parameters, "`")) for part in part_texts()]
-    return "\n".join(
-        [
-            PAGE_HEAD,
-            "## Choices\n",
-            *_markdown(("choice", "question"), choice_texts().items()),
-            "\n## Presets\n",
-            *_markdown(("preset", "what it does", "version or source", "staleness bound", "parameters"), presets),
-            "\n## Parts\n",
-            *_markdown(("choice", "part", "what it does", "parameters"), parts),
-            "",
-        ]
-    )
 
 
 def _preset_text(preset: PresetText) -> str:
@@ -108,9 +81,9 @@ def _parameters(found: tuple[ParameterText, ...]) -> str:
     return _table("Parameters", ("parameter", "type", "default", "meaning"), rows)
 
 
-def _settings(found: tuple[ParameterText, ...], quote: str = "") -> str:
-    """Parameters and their defaults; without one where there is none."""
-    texts = (one.name if one.default == "required" else f"{one.name}={one.default}" for one in found)
+def parameter_defaults(parameters: tuple[ParameterText, ...], quote: str = "") -> str:
+    """``name=default`` of every parameter, only the name of a required one, comma-separated."""
+    texts = (one.name if one.default == "required" else f"{one.name}={one.default}" for one in parameters)
     return ", ".join(f"{quote}{text}{quote}" for text in texts)
 
 
@@ -140,10 +113,3 @@ def _plain(title: str, head: Sequence[str], rows: Rows) -> str:
 def _columns(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
     return "  ".join(["", *cells, row[-1]]).rstrip()
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"

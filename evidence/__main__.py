@@ -1,0 +1,135 @@
+"""``python -m evidence``: commands for the authors, from the root of the repository.
+
+``claims`` looks for published speed-ups; ``published`` fits what an entry leaves open; ``cases-page`` and
+``docs-pages`` write pages of docs/; ``catalog`` makes the shipped profiles.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import date as Date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlsim.cli.options import ArmName, AsJson, Kept, ScenarioFile, Sets, Workers, let_readers_leave, progress
+from rlsim.core.errors import DeadlockError, RlsimError
+from rlsim.scenario.document import load
+
+app = typer.Typer(
+    help="What the authors show of rlsim: published claims, users' questions, generated pages, shipped profiles.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def claims(
+    files: Annotated[list[Path], typer.Argument(help="Scenario files with a headline section.", show_default=False)],
+    out: Kept = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+) -> None:
+    """Look for published speed-ups over the conditions that their sources leave open."""
+    from evidence import claims as published
+    from evidence.claim_runs import make
+    from rlsim.studies.runs.executor import Processes
+    from rlsim.studies.runs.store import opened
+
+    hunts = [published.hunt(load(str(file))) for file in files]
+    runs = len({order.key for hunt in hunts for order in hunt.orders})
+    with opened(out) as store, Processes(workers, make) as makers, progress(runs) as done:
+        brackets = published.brackets(hunts, store, makers, done)
+    print(published.as_json(brackets) if as_json else published.as_text(brackets), end="")
+
+
+@app.command("published")
+def fit_published_numbers(
+    scenario: ScenarioFile,
+    arm: ArmName = None,
+    sets: Sets = [],  # noqa: B006
+) -> None:
+    """Solve the fitted parameters of an arm so that its published numbers come out."""
+    from evidence.fit_published import fit_published
+
+    for line in fit_published(load(str(scenario), [], sets), arm):
+        print(line)
+
+
+@app.command()
+def cases_page(
+    page: Annotated[Path, typer.Argument(help="Page whose table is replaced, between its markers.")] = Path(
+        "docs/cases.md"
+    ),
+    cases: Annotated[Path, typer.Option("--cases", help="Directory of cases.")] = Path("scenarios/cases"),
+    workers: Workers = None,
+) -> None:
+    """Answer users' questions and put the table of answers into a page."""
+    from evidence.cases_page import put
+    from rlsim.studies.explain.cases import answers, case_files, read_case
+
+    questions = [read_case(file) for file in case_files(cases)]
+    with progress(sum(len(question.tasks) for question in questions)) as done:
+        put(page, answers(questions, lambda outcome: done(1), workers))
+    print(f"written to {page}", file=sys.stderr)
+
+
+@app.command()
+def docs_pages(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="scenario, policies, frameworks; default: all.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("docs"),
+    to_stdout: Annotated[bool, typer.Option("--print", help="Print them instead.")] = False,
+) -> None:
+    """Write the pages of docs/ that are made from the code: keys of a scenario, policies, frameworks."""
+    from evidence.docs_pages import PAGES
+    from rlsim.core.errors import unknown
+    from rlsim.results.store import replacing
+
+    for name in names or PAGES:
+        if name not in PAGES:
+            raise unknown("PAGE", name, PAGES)
+        if to_stdout:
+            print(PAGES[name](), end="")
+            continue
+        path = out / f"{name}.md"
+        with replacing(path) as part:
+            part.write_text(PAGES[name](), encoding="utf-8")
+        print(path)
+
+
+@app.command()
+def catalog(
+    out: Annotated[Path, typer.Option(help="Folder of the profiles.")] = Path("rlsim/costs/data/profiles"),
+    cases: Annotated[
+        Path | None, typer.Option(help="List of cases (CSV); default: cases.csv of the catalogue.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Make those again that are made already.")] = False,
+    date: Annotated[str, typer.Option(help="Of the fit, in the provenance; default: today.", show_default=False)] = "",
+) -> None:
+    """Make the profiles of a list of cases from the tables; goes on where it was interrupted."""
+    from calibration.silicon_tables.cases import read_cases
+    from calibration.silicon_tables.tables import CASES, build_catalog
+    from rlsim.costs.profile import catalog_folder
+
+    listed = read_cases(cases or catalog_folder() / CASES)
+    with progress(len(listed), "cases") as done:
+        written = build_catalog(listed, out, date or Date.today().isoformat(), again, lambda name: done(1))
+    print(f"{len(written)} profiles written to {out}, {len(listed) - len(written)} were there")
+
+
+def main() -> None:
+    """Entry point: errors that one can act on end with one line and exit code 2, a deadlock with 3."""
+    let_readers_leave()
+    try:
+        app()
+    except RlsimError as error:
+        print(error, file=sys.stderr)
+        sys.exit(3 if isinstance(error, DeadlockError) else 2)
+
+
+if __name__ == "__main__":
+    main()
