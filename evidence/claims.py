@@ -22,6 +22,7 @@ from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.document import Document
+from rlsim.scenario.override import UnsetKeyError, override
 from rlsim.scenario.schema import Headline, PointConfig, Scenario
 from rlsim.studies.runs.executor import Makers, Order, made_all
 from rlsim.studies.runs.store import Made, RunStore
@@ -152,18 +153,24 @@ def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: PointConfig)
     """An arm under a point's settings; a setting of ``arms.NAME.key.path`` is for that arm alone."""
     if arm not in scenarios:
         raise unknown("headline", arm, scenarios)
-    where = f"headline.points.{point.label}"
-    tree: dict[str, Any] = scenarios[arm].model_dump(mode="json")
+    label = f"headline.points.{point.label}"
+    settings: dict[str, object] = {}
+    written: dict[str, str] = {}
     for key, value in point.settings.items():
-        path = key.split(".")
-        if path[0] == "arms":
-            if path[1] not in scenarios:
-                raise unknown(f"{where}.{key}", path[1], scenarios)
-            if path[1] != arm:
-                continue
-            path = path[2:]
-        _put(tree, path, value, f"{where}.{key}")
-    return _checked(tree, where)
+        path, of_arm = key, arm
+        if key.startswith("arms."):
+            of_arm, _, path = key.removeprefix("arms.").partition(".")
+            if of_arm not in scenarios:
+                raise unknown(f"{label}.{key}", of_arm, scenarios)
+        if of_arm == arm:
+            settings[path], written[path] = value, key
+    try:
+        return override(scenarios[arm], settings, only_set=True)
+    except UnsetKeyError as error:
+        allowed = "a key path of this scenario, or arms.NAME. and a key path"
+        raise ParameterError(f"{label}.{written[error.path]}", error.found, allowed) from error
+    except ParameterError as error:
+        raise ParameterError(f"{label}: {error.path}", error.found, error.allowed) from error
 
 
 def ratio(
@@ -254,26 +261,6 @@ def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
 def _planned(name: str, scenario: Scenario) -> tuple[Order, ...]:
     plan(scenario)
     return orders(name, scenario)
-
-
-def _put(tree: dict[str, Any], path: Sequence[str], value: object, where: str) -> None:
-    node: Any = tree
-    for place in path[:-1]:
-        node = node.get(place) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or path[-1] not in node:
-        raise ParameterError(where, value, "a key path of this scenario, or arms.NAME. and a key path")
-    node[path[-1]] = value
-
-
-def _checked(tree: dict[str, Any], where: str) -> Scenario:
-    from pydantic import ValidationError
-
-    try:
-        return Scenario.model_validate(tree)
-    except ValidationError as refused:
-        first = refused.errors()[0]
-        path = ".".join(map(str, first["loc"]))
-        raise ParameterError(f"{where}: {path}", first["input"], first["msg"]) from refused
 
 
 def _throughput(told: Made) -> float:

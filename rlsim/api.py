@@ -12,7 +12,6 @@ What comes back are the values that the command line prints: see ``Comparison``,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from rlsim.executor.run import FinishedRun
 from rlsim.resolve import ResolvedScenario, plan
 from rlsim.scenario.document import Document
 from rlsim.scenario.document import load as load_document
+from rlsim.scenario.override import settings_tree
 from rlsim.studies.compare import Comparison, compare_plans, plans
 from rlsim.studies.race import Race, race_plans
 
@@ -33,7 +33,7 @@ Settings = Mapping[str, Any]
 
 def load(scenario: str | Path, settings: Settings | None = None) -> Document:
     """A scenario file with some keys set, arms and all. Raises ``ScenarioError`` with file, line and key."""
-    return load_document(str(scenario), sets=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()])
+    return load_document(str(scenario)).with_settings(settings_tree(settings or {}))
 
 
 def variants(

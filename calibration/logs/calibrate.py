@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from calibration.logs.formats import READERS, TIMELINES, VLLM_STATS, format_of
-from calibration.logs.matching import with_settings
 from calibration.logs.profiles import log_profile
 from calibration.logs.report import Report, report_of
 from calibration.logs.reproduce import PROFILE, reproduce
@@ -15,6 +14,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
 from rlsim.resolve import plan
 from rlsim.scenario.document import resolved_yaml
+from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 
 SCENARIO, REPORT, NUMBERS = "scenario.yaml", "report.txt", "fit.json"
@@ -71,7 +71,7 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[Report, Scenario, Prof
     capacity = lines.kv_tokens or limits.kv_blocks * limits.block_size
     fit = fit_stat_lines(lines, capacity)
     profile = log_profile(
-        with_settings(base, {"model": made.architecture.name}),
+        override(base, {"model": made.architecture.name}),
         made.pools[0].device.name,
         fit.law,
         fit.hold_out,
@@ -83,7 +83,7 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[Report, Scenario, Prof
         notes=f"{fit.intervals} intervals of {lines.origin}",
     )
     source = {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": base.rollout.step_time.noise_cv}
-    return _lines_report(path, lines.kv_tokens, fit), with_settings(base, {"rollout.step_time": source}), profile
+    return _lines_report(path, lines.kv_tokens, fit), override(base, {"rollout.step_time": source}), profile
 
 
 def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> Report:

@@ -7,8 +7,6 @@ step time says how fast they are; where it does not, any engine that is fast eno
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from calibration.logs.steps import Steps
 from rlsim.core.errors import ParameterError
 from rlsim.resolve import plan
 from rlsim.results.metrics import Metrics, metrics
+from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
 
@@ -26,20 +25,6 @@ LEAST_ELASTICITY = 0.25
 LARGEST_FACTOR = 16.0
 TOLERANCE = 0.005
 MOST_ROUNDS = 8
-
-
-def with_settings(scenario: Scenario, settings: Mapping[str, object]) -> Scenario:
-    """The scenario with the values at those key paths; sections that it does not have are made."""
-    tree: dict[str, Any] = scenario.model_dump(mode="json")
-    for path, value in settings.items():
-        *sections, last = path.split(".")
-        node = tree
-        for section in sections:
-            if node.get(section) is None:
-                node[section] = {}
-            node = node[section]
-        node[last] = value
-    return Scenario.model_validate(tree)
 
 
 def simulated(scenario: Scenario) -> list[Metrics]:
@@ -105,7 +90,7 @@ def _log_step(scenario: Scenario, factor: float) -> tuple[float, float]:
 def slower(scenario: Scenario, factor: float) -> Scenario:
     """The scenario with every engine step longer by ``factor``, its overhead included."""
     given = scenario.rollout.step_time
-    return with_settings(
+    return override(
         scenario,
         {
             "rollout.step_time.scale": given.scale * factor,

@@ -12,7 +12,7 @@ from calibration.logs.batches import Priced, price_steps
 from calibration.logs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update, less
 from calibration.logs.estimates import Estimate, mean_reach
 from calibration.logs.lengths import LengthFit, fit_lengths
-from calibration.logs.matching import fit_by_matching, simulated, with_settings
+from calibration.logs.matching import fit_by_matching, simulated
 from calibration.logs.profiles import log_profile
 from calibration.logs.records import RunLog
 from calibration.logs.steps import Steps, read_steps
@@ -23,6 +23,7 @@ from rlsim.costs.steplaw import StepTimeModel
 from rlsim.policies.admission.synchronous import Barrier
 from rlsim.resolve import ResolvedScenario, plan
 from rlsim.results.metrics import Metrics
+from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -86,10 +87,10 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
     priced = price_steps(steps, lengths, made, synchronous)
     fits = _cost_fits(steps, made, priced)
     settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
-    scenario = with_settings(base, settings)
+    scenario = override(base, settings)
     if not synchronous and steps.has("sync"):
         fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), made)
-        scenario = with_settings(scenario, fits["sync"].settings)
+        scenario = override(scenario, fits["sync"].settings)
     engine = fits["generation"] if synchronous else fit_by_matching(steps, _short(scenario))
     errors = _errors(steps, priced, fits)
     last = steps.values["step"][steps.held_out]
@@ -104,7 +105,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
             *_survivors(lengths, runs, steps.fitted),
             *(said for fit in everything for said in fit.unidentified),
         ),
-        with_settings(scenario, _profile_source(scenario)),
+        override(scenario, _profile_source(scenario)),
         _profile(made, engine, log, steps, errors, held),
         errors,
         held,
@@ -177,7 +178,7 @@ def _profile_source(scenario: Scenario) -> dict[str, object]:
 def _short(scenario: Scenario) -> Scenario:
     """The same, no longer than it takes to see its step time."""
     steps = min(scenario.run.steps, MOST_SIMULATED_STEPS)
-    return with_settings(scenario, {"run.steps": steps, "run.warmup_steps": min(scenario.run.warmup_steps, steps - 1)})
+    return override(scenario, {"run.steps": steps, "run.warmup_steps": min(scenario.run.warmup_steps, steps - 1)})
 
 
 def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
@@ -196,7 +197,7 @@ def _simulated(scenario: Scenario, engine: CostFit) -> list[Metrics]:
         "rollout.step_time.scale": given.scale * engine.scale,
         "rollout.step_time.offset_seconds": given.offset_seconds * engine.scale + engine.offset_seconds,
     }
-    return simulated(_short(with_settings(scenario, settings)))
+    return simulated(_short(override(scenario, settings)))
 
 
 def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[str, ...]:
@@ -261,7 +262,7 @@ def _profile(
     law, pool = _law(made, engine, log, steps), made.pools[0]
     how = "generation of rebuilt batches" if steps.synchronous else "simulated runs brought to the mean step"
     return log_profile(
-        with_settings(made.scenario, {"model": made.architecture.name}),
+        override(made.scenario, {"model": made.architecture.name}),
         pool.device.name,
         law,
         _overall(errors, held, steps),

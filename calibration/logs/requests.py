@@ -15,7 +15,6 @@ import numpy as np
 
 from calibration.logs.estimates import CONFIDENCE, Estimate, check_varies
 from calibration.logs.exposure import fit_law
-from calibration.logs.matching import with_settings
 from calibration.logs.profiles import log_profile
 from calibration.logs.report import Report
 from calibration.logs.reproduce import PROFILE
@@ -28,6 +27,7 @@ from rlsim.costs.catalogue import device_names, model
 from rlsim.costs.evidence import HoldOutError
 from rlsim.costs.profile import Profile
 from rlsim.costs.steplaw import StepTimeModel
+from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def reproduce_requests(
         summary="of requests not fitted to: " + ", ".join(said),
     )
     source = {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": 0.0}
-    return report, with_settings(scenario, {"rollout.step_time": source}), _profile(run, scenario, law, errors)
+    return report, override(scenario, {"rollout.step_time": source}), _profile(run, scenario, law, errors)
 
 
 def _check_fits(run: RecordedRun) -> None:
@@ -171,7 +171,7 @@ def _not_recorded(run: RecordedRun) -> list[str]:
 def _profile(run: RecordedRun, scenario: Scenario, law: StepTimeModel, errors: dict[str, HoldOutError]) -> Profile:
     settings = run.settings
     return log_profile(
-        with_settings(scenario, {"model": model(scenario.model).name}),
+        override(scenario, {"model": model(scenario.model).name}),
         scenario.cluster.device,
         law,
         errors["end to end"],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlsim.core.errors import ParameterError
 from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
+from rlsim.scenario.override import UnsetKeyError, override
 from rlsim.scenario.schema import Published, Scenario, Sensitivity
 from rlsim.studies.runs.record import Outcome, Task, perform_all
 
@@ -157,15 +157,10 @@ def _variants(made: dict[str, ResolvedScenario]) -> Iterator[tuple[str, Scenario
 
 def varied(scenario: Scenario, key: str, value: float) -> Scenario:
     """The scenario with one number changed; ParameterError when the key path names none."""
-    tree: dict[str, Any] = scenario.model_dump(mode="json")
-    node: Any = tree
-    *path, last = key.split(".")
-    for place in path:
-        node = node.get(place) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or last not in node:
-        raise ParameterError("sensitivity.key", key, "the key path of a number that this scenario sets")
-    node[last] = value
-    return Scenario.model_validate(tree)
+    try:
+        return override(scenario, {key: value}, only_set=True)
+    except UnsetKeyError as error:
+        raise ParameterError("sensitivity.key", key, "the key path of a number that this scenario sets") from error
 
 
 def arm_folder(name: str) -> str:

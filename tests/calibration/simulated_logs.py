@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.logs.matching import with_settings
 from rlsim.executor.run import FinishedRun
 from rlsim.resolve import plan
 from rlsim.results.tables import tables
+from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
 
@@ -69,7 +69,7 @@ Settings = tuple[tuple[str, Any], ...]
 
 def base_scenario(settings: Settings = ()) -> Scenario:
     """What the user writes down; ``settings`` are what is known besides."""
-    return with_settings(Scenario.model_validate(BASE), dict(settings))
+    return override(Scenario.model_validate(BASE), dict(settings))
 
 
 def true_scenario(settings: Settings = ()) -> Scenario:
@@ -77,7 +77,7 @@ def true_scenario(settings: Settings = ()) -> Scenario:
     tree = dict(BASE)
     for section, values in TRUTH.items():
         tree[section] = {**tree.get(section, {}), **values}
-    return with_settings(Scenario.model_validate(tree), dict(settings))
+    return override(Scenario.model_validate(tree), dict(settings))
 
 
 def role_change_seconds() -> float:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import lcm
-from typing import Any
-
-from pydantic import ValidationError
 
 from rlsim.core.errors import RlsimError
 from rlsim.presets import load_preset
 from rlsim.resolve import ResolvedScenario, ResolveError, plan
+from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 
 
@@ -95,18 +93,10 @@ def candidates(found: ResolvedScenario) -> Iterator[tuple[Change, Scenario]]:
 
 def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scenario | None:
     """The scenario with values by key path; None where that is refused, or changes nothing."""
-    tree: dict[str, Any] = scenario.model_dump(mode="json")
-    for key, value in settings.items():
-        *path, last = key.split(".")
-        node = tree
-        for place in path:
-            node[place] = node.get(place) or {}
-            node = node[place]
-        node[last] = value
     try:
-        changed = Scenario.model_validate(tree)
+        changed = override(scenario, settings)
         plan(changed)
-    except (ValidationError, ResolveError, RlsimError):
+    except (ResolveError, RlsimError):
         return None
     return changed if changed != scenario else None
 

@@ -13,6 +13,7 @@ from rlsim.live.run import Backend, refuse
 from rlsim.resolve import ResolvedScenario, ResolveError, plan
 from rlsim.results.store import write_run
 from rlsim.scenario.document import Document
+from rlsim.scenario.override import override, paths
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
 from rlsim.studies.compare import arm_folder
@@ -71,7 +72,10 @@ def study(
         refuse(plan_of_arm, backend)
         _refuse_own_lengths(plan_of_arm)
     fitted = None if ask.calibrate is None else ask.calibrate(_calibration_runs(plans, backend, note))
-    chosen = {arm: made if fitted is None else overridden(made, fitted.overrides) for arm, made in plans.items()}
+    chosen = dict(plans)
+    if fitted is not None:
+        settings = paths(fitted.overrides)
+        chosen = {arm: plan(override(made.scenario, settings)) for arm, made in plans.items()}
     predicted = {arm: simulate(made, REPLICATION) for arm, made in chosen.items()}
     trials: dict[str, list[Trial]] = {arm: [] for arm in plans}
     late: dict[str, list[float]] = {arm: [] for arm in plans}
@@ -111,8 +115,7 @@ def chosen_plans(
         if policy in arms:
             made[policy] = _planned(document, document.resolve(policy), policy)
         else:
-            tree = {**base.model_dump(mode="json"), "policy": {"preset": policy}}
-            made[policy] = _planned(document, Scenario.model_validate(tree), base_arm)
+            made[policy] = _planned(document, override(base, {"policy": {"preset": policy}}), base_arm)
     if len(made) < len(policies):
         raise ParameterError("--policies", ",".join(policies), "different names")
     return base.name, made
@@ -123,20 +126,6 @@ def _planned(document: Document, scenario: Scenario, arm: str | None) -> Resolve
         return plan(scenario)
     except ResolveError as error:
         raise document.scenario_error(error.errors, arm) from error
-
-
-def overridden(made: ResolvedScenario, overrides: Mapping[str, Any]) -> ResolvedScenario:
-    """The plan of the same scenario with other costs."""
-    tree = _merged(made.scenario.model_dump(mode="json"), overrides)
-    return plan(Scenario.model_validate(tree))
-
-
-def _merged(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(tree)
-    for key, value in changes.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _refuse_own_lengths(made: ResolvedScenario) -> None:
