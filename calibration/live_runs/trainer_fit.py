@@ -7,7 +7,6 @@ step. It is asked for the columns itself, so how a batch is cut and who is the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +68,7 @@ def _trainings(run: FinishedRun) -> Iterator[Timed]:
     """What each training command took, and what the cost model makes of it with units for unknowns."""
     history, recording = read_history(run.log), recording_of(run.log, run.plan)
     lives, cost = history.lives, run.plan.training
-    bare = replace(
-        cost,
+    bare = cost.replace(
         mfu=1.0,
         logprob_mfu=1.0,
         attention_mfu=None,
@@ -123,7 +121,7 @@ def _union(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def _variants(bare: TrainingCost) -> tuple[TrainingCost, ...]:
-    return bare, replace(bare, seconds_per_update=1.0), replace(bare, logprob_seconds_per_micro_batch=1.0)
+    return bare, bare.replace(seconds_per_update=1.0), bare.replace(logprob_seconds_per_micro_batch=1.0)
 
 
 def _sums(phases: Timed) -> Timed:

@@ -7,7 +7,7 @@ through the simulated engines and the trainer's formula, so that splits, limits 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -113,8 +113,7 @@ def _with_mean(shape: NDArray[np.float64], mean: float, longest: int, at_top: in
 
 def full_speed(training: TrainingCost) -> TrainingCost:
     """The same trainer at full utilisation and without overheads: the work, in seconds."""
-    return replace(
-        training,
+    return training.replace(
         mfu=1.0,
         logprob_mfu=1.0,
         fixed_seconds_per_step=0.0,
@@ -129,7 +128,7 @@ def full_speed(training: TrainingCost) -> TrainingCost:
 def optimizer_seconds(training: TrainingCost, samples: int) -> float:
     """Of all optimizer steps of a training step, without the overhead of an update."""
     bare = full_speed(training)
-    return bare.epochs * min(bare.mini_batches, samples) * bare.optimizer_seconds()
+    return bare.config.epochs * min(bare.config.updates_per_step, samples) * bare.optimizer_seconds()
 
 
 def _train(trainer: TrainingCost, batch: NDArray[np.int64], prompt: int) -> tuple[float, float]:

@@ -151,7 +151,7 @@ def fit_update(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     name, rows = steps.columns["update_actor"], _fitted(steps, priced)
     samples = plan.shape.prompts_per_step * plan.shape.group_size
     optimizer = optimizer_seconds(plan.training, samples)
-    updates = min(plan.training.mini_batches, samples) * plan.training.epochs
+    updates = min(plan.training.config.updates_per_step, samples) * plan.training.config.epochs
     seconds = steps.values["update_actor"][priced.rows] - optimizer
     slope, constant = _slope_and_constant(steps, name, seconds, priced.update_seconds, rows, expected=True)
     found = [_utilisation(steps, slope, "trainer.mfu", name)]
@@ -173,7 +173,7 @@ def fit_passes(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     if steps.separate_passes:
         settings["trainer.reference"] = "reference" in names
     else:
-        count += plan.training.reference
+        count += plan.training.config.reference
     rows, source = _fitted(steps, priced), " + ".join(steps.columns[name] for name in names)
     seconds = np.sum([steps.values[name][priced.rows] for name in names], axis=0)
     work = count * priced.forward_seconds

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
-from rlsim.costs.training import Packing
+from rlsim.costs.trainer import Packing
 
 Work = Literal["logprob", "train", "update", "step"]
 """Forward alone with log-probabilities; forward and backward; optimizer update; all of them, as in a training step."""

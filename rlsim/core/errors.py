@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RlsimError(Exception):
@@ -22,6 +22,14 @@ class ParameterError(RlsimError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: found {self.found!r}; allowed: {self.allowed}"
+
+
+class ContradictionError(ValueError):
+    """Fields that are each allowed and do not go together; one ParameterError a field to change."""
+
+    def __init__(self, errors: Sequence[ParameterError]) -> None:
+        super().__init__(*errors)
+        self.errors = tuple(errors)
 
 
 class ScenarioError(RlsimError, ValueError):

@@ -10,26 +10,23 @@ The speeds of a measured trainer, as a scenario's keys say them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlsim.core.errors import ParameterError, unknown
+from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
-from rlsim.costs.evidence import Coefficient
-from rlsim.costs.fields import count, fraction, non_negative
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import TrainingFit
+from rlsim.costs.trainer import TrainerConfig, TrainerSpeeds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Packing = Literal["packed", "padded"]
-Balance = Literal["none", "lpt"]
 Samples = Sequence[tuple[int, int]]
 """(prompt tokens, response tokens) of each sample; an (n, 2) integer array works too."""
 
@@ -64,82 +61,30 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """The trainer: a model on GPUs, how a batch is cut, and what a step costs besides FLOPs.
+    """Cost model of a trainer: a section of the scenario, applied to a model on one type of GPU.
 
-    Utilisations count pipeline bubbles and communication in; with ``recompute`` they count the recomputed
-    forward pass as work. Raises ``ParameterError`` for values that cannot be, at ``trainer.<field>``.
+    ``config`` has its own speeds; those of a measured trainer are put in before. A critic is of the model's size.
     """
 
+    config: TrainerConfig
     architecture: Architecture
     device: Device
-    gpus: int
-    mfu: float
-    """Utilisation of the dense bf16 peak in forward and backward."""
-    logprob_mfu: float | None = None
-    """The same of forward-only passes; ``None``: as ``mfu``."""
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    context_parallel: int = 1
-    mini_batches: int = 1
-    """Optimizer updates over the batch, an epoch."""
-    epochs: int = 1
-    packing: Packing = "packed"
-    """``padded``: every sample is as long as the longest of its mini-batch."""
-    micro_batch_tokens: int = 16384
-    recompute: bool = False
-    """Activation checkpointing: the forward pass is run again in the backward pass (8/6 of the FLOPs)."""
-    balance: Balance = "none"
-    """``lpt``: longest sample first to the rank with the fewest tokens; ``none``: contiguous blocks."""
-    old_log_prob: bool = True
-    reference: bool = False
-    critic: bool = False
-    """A critic of the model's own size (PPO)."""
-    optimizer_offload: bool = False
-    """Optimizer state crosses the host link both ways in every update."""
-    fixed_seconds_per_step: float = 0.0
-    seconds_per_update: float = 0.0
-    seconds_per_micro_batch: float = 0.0
-    attention_mfu: float | None = None
-    """Utilisation of the same peak by attention over (query, key) pairs, in every pass; ``None``: as its matrix
-    products. Attention kernels reach another share of the peak, which shows in how time grows with length."""
-    logprob_seconds_per_micro_batch: float | None = None
-    """The overhead of a micro-batch in forward-only passes; ``None``: as ``seconds_per_micro_batch``."""
-    seconds_per_sample: float = 0.0
-    """What the controller does with each sample of a step: rewards, advantages, metrics, its way to the ranks."""
-    expert_utilisation: float = 1.0
-    """Of the grouped matrix products of routed experts, over that of dense ones, in every pass."""
-    pipeline_bubbles: bool = False
-    """Stages idle while a pipeline fills and drains: as long as (stages - 1) further micro-batches in every pass.
-    Off: the utilisations count it in."""
 
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            count(f"trainer.{name}", getattr(self, name))
-        for name in _OVERHEADS:
-            non_negative(f"trainer.{name}", getattr(self, name))
-        fraction("trainer.mfu", self.mfu)
-        fraction("trainer.expert_utilisation", self.expert_utilisation)
-        for name in ("logprob_mfu", "attention_mfu"):
-            if getattr(self, name) is not None:
-                fraction(f"trainer.{name}", getattr(self, name))
-        if self.logprob_seconds_per_micro_batch is not None:
-            non_negative("trainer.logprob_seconds_per_micro_batch", self.logprob_seconds_per_micro_batch)
-        if self.packing not in ("packed", "padded"):
-            raise unknown("trainer.packing", self.packing, ("packed", "padded"))
-        if self.balance not in ("none", "lpt"):
-            raise unknown("trainer.balance", self.balance, ("none", "lpt"))
-        if self.gpus % self.gpus_per_rank:
-            raise ParameterError("trainer.gpus", self.gpus, f"a multiple of {self.gpus_per_rank} (TP x PP x CP)")
+    def replace(self, **changes: Any) -> TrainingCost:
+        """The same with other keys of the section, checked as those of a scenario."""
+        return TrainingCost(self.config.replace(**changes), self.architecture, self.device)
 
     @property
-    def gpus_per_rank(self) -> int:
-        """GPUs that hold one data-parallel rank."""
-        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
+    def mfu(self) -> float:
+        """Utilisation of the dense bf16 peak in forward and backward."""
+        if self.config.mfu is None:
+            raise ParameterError("trainer.mfu", None, "the speeds of the profile in its place")
+        return self.config.mfu
 
     @property
     def data_parallel(self) -> int:
         """Data-parallel ranks."""
-        return self.gpus // self.gpus_per_rank
+        return self.config.gpus // self.config.gpus_per_rank
 
     def phases(self, samples: Samples, mini_batches: int | None = None, last: bool = True) -> list[tuple[str, float]]:
         """(phase, seconds) of one training batch, in the order in which they run.
@@ -150,14 +95,19 @@ class TrainingCost:
         Phases, where switched on: ``old_log_prob``, ``reference``, ``values``, ``update_critic``,
         ``update_actor`` and ``overhead``. Raises ``ParameterError`` for an empty batch or negative lengths.
         """
-        loads = self._loads(_lengths(samples), mini_batches or self.mini_batches)
-        forward, update = self._forward_seconds(loads), self._update_seconds(loads)
-        overhead = self.seconds_per_sample * len(samples) + (self.fixed_seconds_per_step if last else 0.0)
+        config = self.config
+        loads = self._loads(_lengths(samples), mini_batches or config.updates_per_step)
+        # In a forward pass ranks meet only at its end; every mini-batch of an update waits for its slowest rank.
+        whole = _Loads(*(part.sum(axis=0, keepdims=True) for part in (loads.tokens, loads.pairs, loads.micro_batches)))
+        forward = self._slowest(whole, self._forward_pass)
+        passes = self._slowest(loads, self._training_pass)
+        update = config.epochs * (passes + len(loads.tokens) * self.optimizer_seconds())
+        overhead = config.seconds_per_sample * len(samples) + (config.fixed_seconds_per_step if last else 0.0)
         timed = (
-            (self.old_log_prob, "old_log_prob", forward),
-            (self.reference, "reference", forward),
-            (self.critic, "values", forward),
-            (self.critic, "update_critic", update),
+            (config.old_log_prob, "old_log_prob", forward),
+            (config.reference, "reference", forward),
+            (config.critic, "values", forward),
+            (config.critic, "update_critic", update),
             (True, "update_actor", update),
             (overhead > 0, "overhead", overhead),
         )
@@ -176,47 +126,34 @@ class TrainingCost:
 
         Gradient reduction is taken to overlap the backward pass and to be part of ``mfu``.
         """
-        parameters = self.architecture.parameters() / self.gpus
+        parameters = self.architecture.parameters() / self.config.gpus
         seconds = parameters * OPTIMIZER_BYTES / (self.device.memory_bytes_per_second * MEMORY_EFFICIENCY)
-        if self.optimizer_offload:
+        if self.config.optimizer_offload:
             seconds += 2 * parameters * OPTIMIZER_STATE_BYTES / self.device.host_link_bytes_per_second
-        return seconds + self.seconds_per_update
-
-    @property
-    def _token_work(self) -> float:
-        """Forward FLOPs of a token outside attention, those of routed experts as many more as they are slower."""
-        experts = 2.0 * self.architecture.active_expert_parameters()
-        return self.architecture.token_flops() + experts * (1.0 / self.expert_utilisation - 1.0)
+        return seconds + self.config.seconds_per_update
 
     @property
     def _training_pass(self) -> _Pass:
-        factor = 4.0 if self.recompute else 3.0
-        return _Pass(factor, self.mfu, self.attention_mfu or self.mfu, self.seconds_per_micro_batch)
+        factor = 4.0 if self.config.activation_recompute else 3.0
+        return _Pass(factor, self.mfu, self.config.attention_mfu or self.mfu, self.config.seconds_per_micro_batch)
 
     @property
     def _forward_pass(self) -> _Pass:
-        mfu, overhead = self.logprob_mfu or self.mfu, self.logprob_seconds_per_micro_batch
-        overhead = self.seconds_per_micro_batch if overhead is None else overhead
-        return _Pass(1.0, mfu, self.attention_mfu or mfu, overhead)
-
-    def _forward_seconds(self, loads: _Loads) -> float:
-        """One forward pass over the whole batch: ranks meet only at its end."""
-        whole = _Loads(*(part.sum(axis=0, keepdims=True) for part in (loads.tokens, loads.pairs, loads.micro_batches)))
-        return self._slowest(whole, self._forward_pass)
-
-    def _update_seconds(self, loads: _Loads) -> float:
-        """Every mini-batch waits for its slowest rank, then steps the optimizer."""
-        passes = self._slowest(loads, self._training_pass)
-        return self.epochs * (passes + len(loads.tokens) * self.optimizer_seconds())
+        mfu, overhead = self.config.logprob_mfu or self.mfu, self.config.logprob_seconds_per_micro_batch
+        overhead = self.config.seconds_per_micro_batch if overhead is None else overhead
+        return _Pass(1.0, mfu, self.config.attention_mfu or mfu, overhead)
 
     def _slowest(self, loads: _Loads, kind: _Pass) -> float:
         """Sum over mini-batches of the seconds of the slowest rank."""
-        tokens = self._token_work * loads.tokens / kind.mfu
+        # FLOPs of routed experts count as many more as they are slower.
+        experts = 2.0 * self.architecture.active_expert_parameters()
+        token_flops = self.architecture.token_flops() + experts * (1.0 / self.config.expert_utilisation - 1.0)
+        tokens = token_flops * loads.tokens / kind.mfu
         pairs = self.architecture.pair_flops() * loads.pairs / kind.attention_mfu
-        peak = self.gpus_per_rank * self.device.bf16_flops
+        peak = self.config.gpus_per_rank * self.device.bf16_flops
         seconds = kind.flop_factor * (tokens + pairs) / peak + kind.seconds_per_micro_batch * loads.micro_batches
-        if self.pipeline_bubbles:
-            seconds *= 1.0 + (self.pipeline_parallel - 1) / np.maximum(loads.micro_batches, 1.0)
+        if self.config.pipeline_bubbles:
+            seconds *= 1.0 + (self.config.pipeline_parallel - 1) / np.maximum(loads.micro_batches, 1.0)
         return float(seconds.max(axis=1).sum())
 
     def _loads(self, lengths: NDArray[np.int64], mini_batches: int) -> _Loads:
@@ -229,27 +166,15 @@ class TrainingCost:
     def _rank_loads(self, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
         """Tokens, pairs and micro-batches by rank of one mini-batch."""
         ranks = self.data_parallel
-        rank = _lpt(lengths, ranks) if self.balance == "lpt" else _blocks(len(lengths), ranks)
+        rank = _lpt(lengths, ranks) if self.config.balance == "lpt" else _blocks(len(lengths), ranks)
         longest = int(lengths.max())
-        computed = (np.full_like(lengths, longest) if self.packing == "padded" else lengths).astype(np.float64)
+        computed = (np.full_like(lengths, longest) if self.config.packing == "padded" else lengths).astype(np.float64)
         tokens = _by_rank(rank, computed, ranks)
         pairs = _by_rank(rank, computed * (computed + 1.0) / 2.0, ranks)
-        if self.packing == "packed":
-            return tokens, pairs, np.ceil(tokens / self.micro_batch_tokens)
-        in_one = max(1, self.micro_batch_tokens // max(longest, 1))
+        if self.config.packing == "packed":
+            return tokens, pairs, np.ceil(tokens / self.config.micro_batch_tokens)
+        in_one = max(1, self.config.micro_batch_tokens // max(longest, 1))
         return tokens, pairs, np.ceil(_by_rank(rank, np.ones(len(rank)), ranks) / in_one)
-
-
-_OVERHEADS = ("fixed_seconds_per_step", "seconds_per_sample", "seconds_per_update", "seconds_per_micro_batch")
-_COUNTS = (
-    "gpus",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
-    "mini_batches",
-    "epochs",
-    "micro_batch_tokens",
-)
 
 
 def _lengths(samples: Samples) -> NDArray[np.int64]:
@@ -300,33 +225,24 @@ TRAINER_COEFFICIENTS = (
 """What the training section of a profile holds at least; ``update_seconds`` is a whole optimizer update."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainerSpeeds:
-    """Keys of the trainer section; utilisations are of the dense bf16 peak of the device they were asked for."""
-
-    mfu: float
-    logprob_mfu: float
-    attention_mfu: float
-    seconds_per_update: float
-    """Beyond the memory traffic of the optimizer, which the cost model adds itself."""
-    seconds_per_micro_batch: float
-    logprob_seconds_per_micro_batch: float
-
-
 def trainer_speeds(fit: TrainingFit, architecture: Architecture, device: Device) -> TrainerSpeeds:
     """Keys with which a trainer on ``device`` takes the seconds that were measured.
 
     Raises ``ParameterError`` at ``trainer.profile`` for a coefficient that is missing or a rate above the peak.
     """
-    found = {name: _value(fit.coefficients, name) for name in TRAINER_COEFFICIENTS}
-    rates = {key: found[name] / device.bf16_flops for key, name in RATES.items()}
+    for name in TRAINER_COEFFICIENTS:
+        if name not in fit.coefficients:
+            raise ParameterError("trainer.profile", f"no {name}", f"coefficients {', '.join(TRAINER_COEFFICIENTS)}")
+    values = {name: coefficient.value for name, coefficient in fit.coefficients.items()}
+    rates = {key: values[name] / device.bf16_flops for key, name in RATES.items()}
     for key, share in rates.items():
         if not 0 < share <= 1:
             raise ParameterError("trainer.profile", f"{key} {share:.3g} of {device.name}", "rates up to its bf16 peak")
+    measured = TrainingCost(TrainerConfig(gpus=fit.parallel.get("data_parallel", 1), mfu=1.0), architecture, device)
     return TrainerSpeeds(
-        seconds_per_update=max(0.0, found["update_seconds"] - _traffic_seconds(fit, architecture, device)),
-        seconds_per_micro_batch=found["seconds_per_micro_batch"],
-        logprob_seconds_per_micro_batch=found["logprob_seconds_per_micro_batch"],
+        seconds_per_update=max(0.0, values["update_seconds"] - measured.optimizer_seconds()),
+        seconds_per_micro_batch=values["seconds_per_micro_batch"],
+        logprob_seconds_per_micro_batch=values["logprob_seconds_per_micro_batch"],
         **rates,
     )
 
@@ -345,15 +261,3 @@ def profile_speeds(profile: Profile, architecture: Architecture, device: Device,
         allowed = f"a profile of this set-up, or cluster.allow_other_hardware: true ({'; '.join(differs)})"
         raise ParameterError("trainer.profile", profile.name, allowed)
     return trainer_speeds(profile.training, architecture, device)
-
-
-def _traffic_seconds(fit: TrainingFit, architecture: Architecture, device: Device) -> float:
-    """What the cost model takes for an update on the GPUs that were measured."""
-    gpus = fit.parallel.get("data_parallel", 1)
-    return TrainingCost(architecture, device, gpus=gpus, mfu=1.0).optimizer_seconds()
-
-
-def _value(coefficients: Mapping[str, Coefficient], name: str) -> float:
-    if name not in coefficients:
-        raise ParameterError("trainer.profile", f"no {name}", f"coefficients {', '.join(TRAINER_COEFFICIENTS)}")
-    return coefficients[name].value

@@ -20,7 +20,7 @@ from rlsim.engine.requests import EngineLimits
 from rlsim.resolve.workload import longest_prompt_tokens, longest_tokens
 from rlsim.scenario.discipline import HISTORY_CALLS
 from rlsim.scenario.schema import Scenario
-from rlsim.scenario.section import StepTimeSource
+from rlsim.scenario.step_time import StepTimeSource
 from rlsim.workload.workload import Workload
 
 

@@ -126,7 +126,9 @@ def _training_source(scenario: Scenario, training: TrainingCost) -> Source:
     profile = make_trainer_profile(scenario)
     if profile is not None and profile.training is not None:
         provenance, gpus = profile.training.evidence.provenance, profile.training.parallel.get("data_parallel", 1)
-        beyond = "" if gpus == training.gpus else f"; measured on {gpus} GPU(s), communication of more is not in it"
+        beyond = (
+            "" if gpus == training.config.gpus else f"; measured on {gpus} GPU(s), communication of more is not in it"
+        )
         return Source("training", f"{provenance}{beyond}", provenance.is_estimate)
     return Source("training", f"FLOPs at {training.mfu:.0%} of the bf16 peak of {training.device.name}", True)
 

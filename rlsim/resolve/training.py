@@ -25,39 +25,11 @@ def make_trainer_profile(scenario: Scenario) -> Profile | None:
 
 def make_training(scenario: Scenario, architecture: Architecture, device: Device) -> TrainingCost:
     """The cost model of a training step, at the speeds of the file or of the profile that it names."""
-    given, profile = scenario.trainer, make_trainer_profile(scenario)
-    cost = TrainingCost(
-        architecture,
-        device,
-        given.gpus,
-        given.mfu or 1.0,
-        given.logprob_mfu,
-        given.tensor_parallel,
-        given.pipeline_parallel,
-        given.context_parallel,
-        given.updates_per_step,
-        given.epochs,
-        given.packing,
-        given.micro_batch_tokens,
-        given.activation_recompute,
-        given.balance,
-        given.old_log_prob,
-        given.reference,
-        given.critic,
-        given.optimizer_offload,
-        given.fixed_seconds_per_step,
-        given.seconds_per_update,
-        given.seconds_per_micro_batch,
-        given.attention_mfu,
-        given.logprob_seconds_per_micro_batch,
-        given.seconds_per_sample,
-        given.expert_utilisation,
-        given.pipeline_bubbles,
-    )
-    if profile is None:
-        return cost
-    speeds = profile_speeds(profile, architecture, device, scenario.cluster.allow_other_hardware)
-    return replace(cost, **asdict(speeds))
+    config, profile = scenario.trainer, make_trainer_profile(scenario)
+    if profile is not None:
+        speeds = profile_speeds(profile, architecture, device, scenario.cluster.allow_other_hardware)
+        config = config.replace(profile=None, **asdict(speeds))
+    return TrainingCost(config, architecture, device)
 
 
 def make_sync(scenario: Scenario, architecture: Architecture, device: Device) -> SyncCost:

@@ -127,7 +127,7 @@ def trained_uses(history: History, samples: Columns, count: int) -> Columns:
 def _updates(plan: ResolvedScenario) -> int:
     """Optimizer updates of a step: mini-batches times passes over the batch."""
     samples = plan.shape.prompts_per_step * plan.shape.group_size
-    return min(plan.training.mini_batches, samples) * plan.training.epochs
+    return min(plan.training.config.updates_per_step, samples) * plan.training.config.epochs
 
 
 def _own_updates(history: History, plan: ResolvedScenario, count: int) -> NDArray[np.int64]:
@@ -135,7 +135,7 @@ def _own_updates(history: History, plan: ResolvedScenario, count: int) -> NDArra
     made = np.zeros(count, np.int64)
     for training in history.trainings:
         if training.updates is not None and training.step < count:
-            made[training.step] += min(training.updates, len(training.samples)) * plan.training.epochs
+            made[training.step] += min(training.updates, len(training.samples)) * plan.training.config.epochs
     return made
 
 

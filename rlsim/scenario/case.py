@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
+from rlsim.core.section import Name, Positive, Section
 from rlsim.scenario.published import Quantity
-from rlsim.scenario.section import Name, Positive, Section
 
 Measure = (
     Quantity

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Fraction, Positive, Seconds, Section
+from rlsim.core.section import Count, Fraction, Positive, Seconds, Section
 
 Reserve = Annotated[float, Field(ge=0, lt=1)]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlsim.core.errors import ParameterError, nearest
+from rlsim.core.errors import ContradictionError, ParameterError, nearest
 from rlsim.scenario.tree import Fault, Node, Path, find, key_fault, shown, value_fault
 
 if TYPE_CHECKING:
@@ -31,14 +31,6 @@ _BOUNDS = {
     "exclusiveMaximum": "below",
     "minLength": "of length at least",
 }
-
-
-class ContradictionError(ValueError):
-    """Fields that are each allowed and do not go together; one ParameterError a field to change."""
-
-    def __init__(self, errors: Sequence[ParameterError]) -> None:
-        super().__init__(*errors)
-        self.errors = tuple(errors)
 
 
 class Rules:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Name, Positive, Seconds, Section
+from rlsim.core.section import Name, Positive, Seconds, Section
 
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Fraction, Name, Positive, Section
+from rlsim.core.section import Count, Fraction, Name, Positive, Section
 
 
 class LiveTask(Section):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.scenario.section import Count, Fraction, Name, Seconds, Section, StepTimeSource
+from rlsim.core.section import Count, Fraction, Name, Seconds, Section
+from rlsim.scenario.step_time import StepTimeSource
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Rollout

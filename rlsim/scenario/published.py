@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Name, Positive, Section
+from rlsim.core.section import Count, Name, Positive, Section
 
 Quantity = Literal[
     "step_seconds",

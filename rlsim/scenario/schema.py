@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from rlsim.core.errors import ParameterError
+from rlsim.core.section import Count, Fraction, Name, Positive, Seconds, Section
+from rlsim.costs.trainer import TrainerConfig
 from rlsim.scenario.case import Case
 from rlsim.scenario.discipline import DisciplineConfig
 from rlsim.scenario.learning import Learning
@@ -20,9 +22,8 @@ from rlsim.scenario.live import Live
 from rlsim.scenario.pools import PoolConfig, pool_errors
 from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.scenario.search import Search, SearchBudget
-from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section, StepTimeSource
+from rlsim.scenario.step_time import StepTimeSource
 from rlsim.scenario.sync import SyncConfig
-from rlsim.scenario.trainer import TrainerConfig
 
 __all__ = ["Published", "Scenario", "Section"]
 

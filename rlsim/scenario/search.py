@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Fraction, Name, Positive, Seconds, Section
+from rlsim.core.section import Count, Fraction, Name, Positive, Seconds, Section
 
 Objective = Literal[
     "step_seconds",

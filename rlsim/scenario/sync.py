@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Fraction, Positive, Seconds, Section
+from rlsim.core.section import Count, Fraction, Positive, Seconds, Section
 
 
 class AcceptanceConfig(Section):

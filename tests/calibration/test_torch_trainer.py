@@ -19,6 +19,7 @@ from calibration.trainer.profile import FLOOR_OF_BAR, TorchRequest, calibrate_to
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device
 from rlsim.costs.profile import Profile, load_profile
+from rlsim.costs.trainer import TrainerConfig
 from rlsim.costs.training import TrainingCost, trainer_speeds
 
 TINY = BUILT_IN["tiny2x128"]
@@ -82,7 +83,8 @@ def test_the_simulated_step_is_the_measured_one_of_another_shape(small: Profile)
     """Five micro-batches of lengths that were not in the design; the quickest of a few, as the fit is of the quick."""
     assert small.training is not None
     shape, gpu = BUILT_IN["small6x512"], replace(device("L4"), name=small.device)
-    cost = TrainingCost(shape, gpu, 1, micro_batch_tokens=300, **asdict(trainer_speeds(small.training, shape, gpu)))
+    speeds = asdict(trainer_speeds(small.training, shape, gpu))
+    cost = TrainingCost(TrainerConfig(gpus=1, micro_batch_tokens=300, **speeds), shape, gpu)
     step = TrainerPoint("step", (200, 60, 40) * 5, micro_batches=5)
     trainer = TorchTrainer(recipe_for("small6x512", "cpu"))
     trainer.prepare()

@@ -20,6 +20,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.evidence import Evidence, HoldOutError, Provenance
 from rlsim.costs.sections import TrainingFit
+from rlsim.costs.trainer import TrainerConfig
 from rlsim.costs.training import TRAINER_COEFFICIENTS, TrainingCost, trainer_speeds
 
 SMALL, PEAK = BUILT_IN["small6x512"], 2e11
@@ -167,7 +168,7 @@ def test_the_keys_of_a_fit_make_the_training_cost_take_what_the_fit_predicts() -
     fit = fit_trainer(points, np.tile(seconds, (2, 1)), architecture, gpu.bf16_flops)
     evidence = Evidence(Provenance("measured", "a test"), HoldOutError(0, 0, 0, ""))
     speeds = trainer_speeds(TrainingFit(fit.coefficients, evidence, {"data_parallel": 1}), architecture, gpu)
-    cost = TrainingCost(architecture, gpu, gpus=1, micro_batch_tokens=8192, **asdict(speeds))
+    cost = TrainingCost(TrainerConfig(gpus=1, micro_batch_tokens=8192, **asdict(speeds)), architecture, gpu)
     step = TrainerPoint("step", (6144, 2048) * 5, micro_batches=5)
     expected = predicted(known(rates), [step], architecture)[0]
     assert cost.step_seconds([(100, length - 100) for length in step.lengths]) == pytest.approx(expected, rel=1e-4)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from rlsim.core.errors import ParameterError, RlsimError
+from rlsim.core.errors import ContradictionError, ParameterError, RlsimError
 from rlsim.scenario.document import Document
-from rlsim.scenario.errors import ContradictionError
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.search import Limits, Search
 from rlsim.scenario.variation import Factor

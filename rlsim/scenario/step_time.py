@@ -1,37 +1,23 @@
-"""What every section of a scenario is, and the cost of an engine step, which several sections have."""
+"""The section ``step_time``: what an engine step costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.errors import ContradictionError
+from rlsim.core.section import Name, Positive, Seconds, Section
 
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class Section(BaseModel):
-    """A mapping of the scenario: closed to unknown keys, finite numbers, no silent conversion."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        errors = list(self.contradictions())
-        if errors:
-            raise ContradictionError(errors)
-        return self
-
-    def contradictions(self) -> Iterable[ParameterError]:
-        """Fields that do not go together, with paths inside this section."""
-        return ()
+COEFFICIENTS = (
+    "base_seconds",
+    "per_sequence_seconds",
+    "per_kv_token_seconds",
+    "per_prefill_token_seconds",
+    "per_pair_seconds",
+)
+"""Keys of a step that is affine in what it computes."""
 
 
 class StepTimeSource(Section):
@@ -59,10 +45,6 @@ class StepTimeSource(Section):
         if self.source == "coefficients" and self.base_seconds == 0:
             yield ParameterError("base_seconds", 0.0, "a number, above 0, with source: coefficients")
         if self.source != "coefficients":
-            yield from self._stray_coefficients()
-
-    def _stray_coefficients(self) -> Iterator[ParameterError]:
-        names = ("base", "per_sequence", "per_kv_token", "per_prefill_token", "per_pair")
-        for name in (f"{name}_seconds" for name in names):
-            if getattr(self, name):
-                yield ParameterError(name, getattr(self, name), f"0 with source: {self.source}")
+            for name in COEFFICIENTS:
+                if getattr(self, name):
+                    yield ParameterError(name, getattr(self, name), f"0 with source: {self.source}")

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from rlsim.core.errors import ParameterError
-from rlsim.scenario.section import Count, Fraction, Name, Seconds, Section
+from rlsim.core.section import Count, Fraction, Name, Seconds, Section
 
-MEASURED_TRAINER = (
-    "mfu",
-    "logprob_mfu",
-    "attention_mfu",
-    "seconds_per_update",
-    "seconds_per_micro_batch",
-    "logprob_seconds_per_micro_batch",
-)
-"""Keys of the trainer that a profile gives."""
+Packing = Literal["packed", "padded"]
+"""``padded``: every sample is as long as the longest of its mini-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSpeeds:
+    """Keys of the section that a profile gives; utilisations are of the dense bf16 peak of the scenario's device."""
+
+    mfu: float
+    logprob_mfu: float
+    attention_mfu: float
+    seconds_per_update: float
+    """Beyond the memory traffic of the optimizer, which the cost model adds itself."""
+    seconds_per_micro_batch: float
+    logprob_seconds_per_micro_batch: float
 
 
 class TrainerConfig(Section):
-    """The GPUs that run log-probability passes and optimizer updates."""
+    """The GPUs that run log-probability passes and optimizer updates.
+
+    Utilisations are of the dense bf16 peak and count pipeline bubbles and communication in; with
+    ``activation_recompute`` they count the recomputed forward pass as work. Attention kernels reach another share of
+    the peak than matrix products, which shows in how time grows with length. ``seconds_per_sample`` is what the
+    controller does with each sample of a step: rewards, advantages, metrics, its way to the ranks.
+    """
 
     gpus: Count = Field(description="GPUs that train")
     tensor_parallel: Count = Field(default=1, description="Ranks that split each layer")
@@ -36,7 +49,7 @@ class TrainerConfig(Section):
     logprob_mfu: Fraction | None = Field(default=None, description="Of log-probability passes; None: as mfu")
     attention_mfu: Fraction | None = Field(default=None, description="Of attention in all passes; None: as the pass")
     profile: Name | None = Field(default=None, description="Profile of a measured trainer; replaces mfu and overheads")
-    packing: Literal["packed", "padded"] = Field(default="packed", description="How sequences fill a micro-batch")
+    packing: Packing = Field(default="packed", description="How sequences fill a micro-batch")
     micro_batch_tokens: Count = Field(default=16384, description="Tokens of a micro-batch on one data-parallel rank")
     activation_recompute: bool = Field(default=False, description="Recompute activations in the backward pass")
     balance: Literal["none", "lpt"] = Field(default="none", description="How samples are spread over ranks")
@@ -61,13 +74,17 @@ class TrainerConfig(Section):
 
     def contradictions(self) -> Iterator[ParameterError]:
         """A split that does not divide the GPUs; speeds from nowhere, or from a profile and from the file."""
-        ranks = self.tensor_parallel * self.pipeline_parallel * self.context_parallel
-        if self.gpus % ranks:
+        if self.gpus % self.gpus_per_rank:
             split = "tensor_parallel * pipeline_parallel * context_parallel"
-            yield ParameterError("gpus", self.gpus, f"a multiple of {ranks} ({split})")
+            yield ParameterError("gpus", self.gpus, f"a multiple of {self.gpus_per_rank} ({split})")
         if self.profile is None and self.mfu is None:
             yield ParameterError("mfu", None, "a number, above 0 and at most 1, or trainer.profile")
         if self.profile is not None:
-            for name in MEASURED_TRAINER:
+            for name in TrainerSpeeds.__slots__:
                 if getattr(self, name):
                     yield ParameterError(name, getattr(self, name), "no such key with trainer.profile, which gives it")
+
+    @property
+    def gpus_per_rank(self) -> int:
+        """GPUs that hold one data-parallel rank."""
+        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
