@@ -25,7 +25,7 @@ from calibration.rewards.own_gains import OwnGains, dealt
 from rlsim.core.errors import ParameterError
 from rlsim.learning.gains import gains_named
 from rlsim.learning.information import reference_variance
-from rlsim.learning.model import BatchEffect, Curve, Domain, Population, RewardLaw
+from rlsim.learning.model import BatchEffect, Domain, Population, ProgressCurve, RewardValues
 from rlsim.learning.population import PopulationCurve
 
 if TYPE_CHECKING:
@@ -157,10 +157,15 @@ class Likelihood:
 
     def population(self, x: NDArray[np.float64]) -> Population:
         """The population of these unknowns."""
-        kinds = zip(("learnt", "stuck"), *self._kinds(x), strict=False)
-        domains = tuple(Domain(name, share, offset) for name, share, offset in kinds) if STUCK in self.free else ()
+        domains = {}
+        if STUCK in self.free:
+            kinds = zip(("learnt", "stuck"), *self._kinds(x), strict=False)
+            domains = {name: Domain.model_construct(share=share, offset=offset) for name, share, offset in kinds}
         mean_success = 1 / (1 + math.exp(-x[0]))
-        return Population(mean_success, spread=math.exp(x[1]), persistence=float(x[2]), domains=domains)
+        # Unchecked: on its way the search passes values that no scenario may have.
+        return Population.model_construct(
+            mean_success=mean_success, spread=math.exp(x[1]), persistence=float(x[2]), domains=domains
+        )
 
     def _kinds(self, x: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Shares and offsets of the kinds of prompts."""
@@ -205,9 +210,13 @@ class Likelihood:
         given = self._given
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
-        effect = BatchEffect(given.information_exponent, gains=given.gains, transfer=self.transfer(x))
-        law = Curve(given.asymptote, half, given.steepness)
-        curve = PopulationCurve(population, law, RewardLaw(), effect, self._gains, self._group_size)
+        effect = BatchEffect.model_construct(
+            information_exponent=given.information_exponent, gains=given.gains, transfer=self.transfer(x)
+        )
+        progress = ProgressCurve.model_construct(
+            asymptote=given.asymptote, half_updates=half, steepness=given.steepness
+        )
+        curve = PopulationCurve(population, progress, RewardValues(), effect, self._gains, self._group_size)
         exponent = max(0.0, float(x[4]))
         moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
         cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)

@@ -4,7 +4,7 @@ The state is a number of reference updates: those on a uniform on-policy batch o
 
     sum over passes k and updates u of information^a * breadth^b * staleness(lag + u + k * updates) * reuse^k,
 
-and the population's mean success follows the curve of ``rlsim.learning.model.Curve`` in them. Uniform on-policy
+and the population's mean success follows the curve of ``rlsim.learning.model.ProgressCurve`` in them. Uniform on-policy
 training is therefore that curve, whatever the population; everything else is told by comparison with it.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Progress:
 
 def _of_groups(model: LearningModel) -> BatchEffect:
     """The effect by which uniform training moves prompts apart: what a teacher scores teaches all of them alike."""
-    return model.effect if model.distillation is None else replace(model.effect, information_exponent=0.0)
+    return model.effect if model.distillation is None else model.effect.replace(information_exponent=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,66 +1,76 @@
-"""The parameters of the learning model. docs/learning.md says where each default comes from; most are estimates."""
+"""The section ``learning``: what prompts and batches are worth, which the simulator hides from every policy.
+
+docs/learning.md says where each default comes from; most are estimates.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-from rlsim.learning.staleness import METHODS, Method
+from pydantic import Field
+
+from rlsim.core.errors import ParameterError
+from rlsim.core.section import Name, Positive, Seconds, Section
+from rlsim.learning.staleness import METHODS, Method, method_named
 from rlsim.workload.mismatch import Mismatch
 
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A kind of prompts."""
-
-    name: str
-    share: float
-    """Of the prompts, relative to the other domains'."""
-    offset: float = 0.0
-    """Added to the logits of its prompts: above 0 is easier."""
-    length_ratio: float = 1.0
-    """Length of its responses over that of others of the same outcome, on prompts as hard among their own kind."""
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Exponent = Annotated[float, Field(ge=0, le=4)]
+Spread = Annotated[float, Field(ge=0, le=8)]
+Ratio = Annotated[float, Field(ge=0.1, le=10)]
+Logit = Annotated[float, Field(ge=-10, le=10)]
+LikelyArea = Annotated[float, Field(ge=0.5, lt=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Population:
-    """Success probabilities of the prompts before training, and how a prompt's own drifts."""
+class Domain(Section):
+    """A kind of prompts that is easier or harder than the others."""
 
-    mean_success: float = 0.4
-    """Mean over the prompts, in (0, 1); estimate (MiMo's trace passes 41 %)."""
-    law: Literal["logit-normal", "beta"] = "logit-normal"
-    spread: float = 2.0
-    """Standard deviation of the logits of the logit-normal law; estimate."""
-    concentration: float = 1.0
-    """a + b of the Beta law; below 2 many prompts are nearly always solved, or never; estimate."""
-    persistence: float = 0.9
-    """Correlation of a prompt's difficulty with its own long after; 1: it never changes place among the others."""
-    drift_versions: float = 100.0
-    """Versions after which what does not persist is forgotten; estimate."""
-    domains: tuple[Domain, ...] = ()
+    share: Positive = Field(description="Of the prompts, relative to the other domains'")
+    offset: Logit = Field(default=0.0, description="Added to the logits of its prompts; above 0: easier")
+    length_ratio: Ratio = Field(default=1.0, description="Length of its responses over that of others")
 
 
-@dataclass(frozen=True, slots=True)
-class RewardLaw:
-    """What a sample earns. 1 for a success."""
+class Population(Section):
+    """Success probabilities before training, and how a prompt's own drifts.
 
-    partial_credit: float = 0.0
-    """Most that a failure earns; failures earn between 0 and this, evenly."""
-    noise: float = 0.0
-    """Standard deviation of a normal error of every reward."""
+    MiMo's trace passes 41 %. With a concentration below 2 many prompts are nearly always solved, or never.
+    """
+
+    mean_success: Probability = Field(default=0.4, description="Mean over the prompts")
+    law: Literal["logit-normal", "beta"] = Field(default="logit-normal", description="Law of the probabilities")
+    spread: Spread = Field(default=2.0, description="Standard deviation of the logits; logit-normal")
+    concentration: Annotated[float, Field(ge=0.02, le=1000)] = Field(default=1.0, description="a + b of the Beta law")
+    persistence: Share = Field(default=0.9, description="Correlation of a prompt's difficulty with its own long after")
+    drift_versions: Positive = Field(default=100.0, description="Versions after which the rest is forgotten")
+    domains: dict[Name, Domain] = Field(default={}, description="Kinds of prompts by name; none: all alike")
 
 
-@dataclass(frozen=True, slots=True)
-class LengthCoupling:
-    """Lengths by outcome and difficulty; the mean over the untrained population stays that of the length law."""
+class RewardValues(Section):
+    """What a sample earns; a success earns 1.
 
-    failure_ratio: float = 1.3
-    """Length of a failure over that of a success on the same prompt; estimate, direction of systems list entry 35."""
-    difficulty_ratio: float = 1.1
-    """Length on a prompt harder by one standard deviation of its kind; estimate."""
-    success_difficulty_ratio: float | None = None
-    """The same of successes; None: as of failures."""
+    Failures earn between 0 and ``partial_credit``, evenly.
+    """
+
+    partial_credit: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="Most that a failure earns")
+    noise: Seconds = Field(default=0.0, description="Standard deviation of the error of every reward")
+
+
+class LengthCoupling(Section):
+    """Lengths by outcome and difficulty; the mean over the untrained prompts stays that of the length law.
+
+    Ratios hold on the same prompt, and on one harder by a standard deviation of its kind; systems list entry 35 has
+    the direction.
+    """
+
+    failure_ratio: Ratio = Field(default=1.3, description="Length of a failure over that of a success")
+    difficulty_ratio: Ratio = Field(default=1.1, description="Length on a prompt harder by a standard deviation")
+    success_difficulty_ratio: Ratio | None = Field(
+        default=None, description="The same of successes; None: as of failures"
+    )
 
     @property
     def eases(self) -> tuple[float, float]:
@@ -69,97 +79,134 @@ class LengthCoupling:
         return math.log(self.difficulty_ratio), math.log(of_success)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Success of uniform on-policy training after E updates: R0 + (A - R0) / (1 + (half / E)^steepness).
+class ProgressCurve(Section):
+    """Mean success of uniform on-policy training by updates: R0 + (A - R0) / (1 + (half / updates)^steepness).
 
-    ScaleRL's form (arXiv 2510.13786) with updates for compute.
+    ScaleRL's form (arXiv 2510.13786) with updates for compute; it fits steepness 1.77 (DAPO) and 2.01 (CISPO).
     """
 
-    asymptote: float = 0.8
-    """A, above the mean success of the population and below 1; estimate."""
-    half_updates: float = 300.0
-    """Updates to half of the way; estimate."""
-    steepness: float = 1.0
-    """Estimate: no slow start. ScaleRL fits 1.77 (DAPO) and 2.01 (CISPO)."""
+    asymptote: Annotated[float, Field(gt=0, le=0.999)] = Field(default=0.8, description="A, after endless training")
+    half_updates: Positive = Field(default=300.0, description="Optimizer updates to half of the way")
+    steepness: Annotated[float, Field(ge=0.2, le=10)] = Field(default=1.0, description="Exponent; 1: no slow start")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEffect:
-    """How the worth of an update depends on what it trains on."""
+class BatchEffect(Section):
+    """How the worth of an update depends on what it trains on.
 
-    information_exponent: float = 1.0
-    """Of advantage variance over a uniform batch's; 1: VIGOR's variance-sized gradient; 0: none (DataFlex-RL)."""
-    breadth_exponent: float = 0.5
-    """Of samples an update relative to the scenario's; estimate: 0.5 is gradient noise that averages out."""
-    baseline: Literal["group", "value"] = "group"
-    """What rewards are compared with: the mean of the group, or what a perfect value model expects of the prompt."""
-    gains: Literal["alike", "reinforced"] = "alike"
-    """Who gains how much of it: ``rlsim.learning.gains``."""
-    transfer: float = 1.0
-    """Share of a gain that reaches all prompts; the rest stays with those whose groups taught it; estimate."""
-    lag_feedback: float = 0.0
-    """Growth of lags by a collapsed step before: lag * (1 + feedback * (1 - factor)); systems list entry 60."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distillation:
-    """A teacher scores every token, and rewards teach nothing: on-policy distillation. All numbers are estimates.
-
-    Token t of a response is worth (1 + t / fade_tokens)^-fade_exponent: the corrective power of the teacher's score
-    fades with the position (ESR, systems list entry 128, which gives no curve; the law is ours).
+    Information is advantage variance over that of a uniform batch: exponent 1 is VIGOR's variance-sized gradient, 0
+    DataFlex-RL's. Breadth is samples an update over those of the scenario: 0.5 is gradient noise that averages out. A
+    value baseline is a perfect one. ``gains`` is explained in ``rlsim.learning.gains``. After a collapsed step a lag
+    counts as lag * (1 + lag_feedback * (1 - factor)) (systems list entry 60).
     """
 
-    fade_exponent: float = 1.0
-    """0: every token teaches as much as the first."""
-    fade_tokens: float = 1000.0
-    after_drift: float = 0.3
-    """Worth of tokens behind a drift, relative to those before it; Prune-OPD (entry 40) has the direction."""
-    after_repetition: float = 0.0
-    """The same behind the start of a repetition; ShortOPD (entry 28) drops these tokens."""
+    information_exponent: Exponent = Field(default=1.0, description="Of advantage variance; 0: rewards do not matter")
+    breadth_exponent: Exponent = Field(default=0.5, description="Of samples an update; 0: their number does not matter")
+    baseline: Literal["group", "value"] = Field(default="group", description="Of advantages: group mean, value model")
+    gains: Literal["alike", "reinforced"] = Field(
+        default="alike", description="All prompts gain the same logits, or each as its successes teach it"
+    )
+    transfer: Share = Field(default=1.0, description="Share of a gain that all prompts get; who taught it has the rest")
+    lag_feedback: Seconds = Field(default=0.0, description="Growth of lags by a step that collapsed")
 
 
-@dataclass(frozen=True, slots=True)
-class Auroc:
-    """How well a reading tells success from failure: area under its ROC curve, linear in the share that is made."""
+class Tolerance(Section):
+    """What staleness costs: the curve of a method, each value of which can be replaced."""
 
-    start: float
-    end: float
+    method: Name = Field(default="grpo", description="Tolerance curve by name")
+    tolerance_updates: Seconds | None = Field(default=None, description="Lag in updates up to which nothing is lost")
+    collapse_updates: Positive | None = Field(default=None, description="Scale of the fall beyond, in updates")
+    floor: Annotated[float, Field(ge=-10, le=1)] | None = Field(default=None, description="Worth at an endless lag")
+    reuse: Share | None = Field(default=None, description="Worth of a further pass, relative to the one before")
+
+    def curve(self) -> Method:
+        """The tolerance curve; ``ParameterError`` for a method that nobody knows."""
+        named = method_named(self.method)
+        own = {name: value for name, value in dict(self).items() if name != "method" and value is not None}
+        return replace(named, **own, source=f"{named.source}; {', '.join(own)} given") if own else named
+
+
+class Auroc(Section):
+    """Area under the ROC curve of a reading, linear in the share of the response that is made."""
+
+    start: LikelyArea = Field(description="At the first token")
+    end: LikelyArea = Field(description="At the last token")
 
     def at(self, share: float) -> float:
         """Area at this share of the response."""
         return self.start + (self.end - self.start) * share
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """Top-k overlap with a teacher: high, until a drift after which it stays lower; all estimates."""
+class TeacherOverlap(Section):
+    """Overlap with a teacher's choices: a level, and a lower one after a drift.
 
-    level: float = 0.8
-    drop: float = 0.3
-    noise: float = 0.08
-    failure_drifts: float = 1.5
-    """Mean drifts in a whole failed response, at a constant hazard; systems list entry 40 acts on the first."""
-    success_drifts: float = 0.2
+    Drifts come at a constant hazard along the response; systems list entry 40 acts on the first.
+    """
+
+    level: float = Field(default=0.8, description="Before a drift")
+    drop: Seconds = Field(default=0.3, description="Fall at a drift")
+    noise: Seconds = Field(default=0.08, description="Standard deviation of a reading")
+    failure_drifts: Seconds = Field(default=1.5, description="Mean drifts in a whole failed response")
+    success_drifts: Seconds = Field(default=0.2, description="Mean drifts in a whole successful response")
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """Readings while a response is made; a policy sees these and never the outcome."""
+class Signals(Section):
+    """How well what is seen while a response is made tells its outcome.
 
-    quality: Auroc = Auroc(0.6, 0.95)
-    """A trained head; 0.95 is the best of Precog-RM (systems list entry 257), 0.6 an estimate."""
-    confidence: Auroc = Auroc(0.55, 0.7)
-    """The model's own; estimate."""
-    entropy_noise: float = 0.3
-    """Of readings of 4 p (1 - p); estimate."""
-    overlap: Overlap = Overlap()
-    repetition_share: float = 0.2
-    """Failures that fall into repetition, at an even place; estimate."""
-    repetition_false: float = 0.01
-    """Other samples that are flagged at some place; estimate."""
-    persistence: float = 0.8
-    """Share of a reading's noise variance that is the sample's own, so that reading again does not average it away."""
+    A policy sees these readings and never the outcome. 0.95 is the best of Precog-RM (systems list entry 257).
+    Repetition begins at an even place. ``persistence`` keeps reading again from averaging the noise away.
+    """
+
+    quality: Auroc = Field(default=Auroc(start=0.6, end=0.95), description="A trained head")
+    confidence: Auroc = Field(default=Auroc(start=0.55, end=0.7), description="The model's own confidence")
+    entropy_noise: Seconds = Field(default=0.3, description="Standard deviation of readings of 4 p (1 - p)")
+    overlap: TeacherOverlap = Field(default=TeacherOverlap(), description="Teacher and student")
+    repetition_share: Share = Field(default=0.2, description="Failures that fall into repetition")
+    repetition_false: Share = Field(default=0.01, description="Successes that are flagged as repetition")
+    persistence: Share = Field(default=0.8, description="Share of a reading's noise that reading again repeats")
+
+
+class Distillation(Section):
+    """On-policy distillation: every token teaches, by its place in the response, and rewards teach nothing.
+
+    The corrective power of the teacher's score fades with the position (ESR, systems list entry 128, which gives no
+    curve). Prune-OPD (entry 40) has the direction of ``after_drift``; ShortOPD (entry 28) drops tokens of a repetition.
+    """
+
+    fade_exponent: Exponent = Field(default=1.0, description="Token t is worth (1 + t / fade_tokens)^-this; 0: all 1")
+    fade_tokens: Positive = Field(default=1000.0, description="Scale of the fading, in tokens")
+    after_drift: Share = Field(default=0.3, description="Worth of a token behind a drift, relative to before")
+    after_repetition: Share = Field(default=0.0, description="The same behind the start of a repetition")
+
+
+class Learning(Section):
+    """What prompts, rewards and batches are worth: a statistical stand-in, most of whose defaults are estimates."""
+
+    population: Population = Field(default=Population(), description="The prompts")
+    reward: RewardValues = Field(default=RewardValues(), description="What a sample earns")
+    lengths: LengthCoupling = Field(default=LengthCoupling(), description="Lengths by outcome and difficulty")
+    curve: ProgressCurve = Field(default=ProgressCurve(), description="Progress of uniform on-policy training")
+    effect: BatchEffect = Field(default=BatchEffect(), description="Worth of a batch")
+    staleness: Tolerance = Field(default=Tolerance(), description="Cost of staleness")
+    signals: Signals = Field(default=Signals(), description="What is seen while a response is made")
+    distillation: Distillation | None = Field(
+        default=None, description="Token values of on-policy distillation; None: batches teach by their rewards"
+    )
+    rejections_per_update: Seconds = Field(
+        default=0.03, description="Rejections along an old trajectory verified again, for each update since"
+    )
+    drafts_checked_by: Literal["engine", "trainer"] = Field(
+        default="engine",
+        description="Who verifies it: a prefill of the engine, or a pass of the trainer before, which is not timed",
+    )
+
+    def contradictions(self) -> Iterator[ParameterError]:
+        """A ceiling below the start, and laws of gains that exclude each other."""
+        if self.effect.gains == "reinforced" and (self.effect.transfer < 1 or self.distillation is not None):
+            allowed = "alike, with effect.transfer below 1 or with distillation"
+            yield ParameterError("effect.gains", self.effect.gains, allowed)
+        start, end = self.population.mean_success, self.curve.asymptote
+        if end <= start:
+            yield ParameterError("curve.asymptote", end, f"a number, above population.mean_success ({start:g})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,23 +217,11 @@ class Reference:
     group_size: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class LearningModel:
+class LearningModel(Learning):
     """The hidden truth of a run: everything that decides rewards and progress, but for the seed."""
 
-    population: Population = Population()
-    reward: RewardLaw = RewardLaw()
-    lengths: LengthCoupling = LengthCoupling()
-    curve: Curve = Curve()
-    effect: BatchEffect = BatchEffect()
-    method: Method = field(default_factory=lambda: METHODS["grpo"])
-    signals: Signals = Signals()
+    method: Method = METHODS["grpo"]
+    """The curve of ``staleness``."""
     mismatch: Mismatch | None = None
     """None: the effective sample size is 1."""
-    rejections_per_update: float = 0.03
-    """Rejections of an old trajectory that is verified again, over its length, for each update since; estimate."""
-    drafts_checked_by: Literal["engine", "trainer"] = "engine"
-    """Who verifies it: a prefill of the engine, or before its work a pass of the trainer, which is not timed."""
     reference: Reference = Reference()
-    distillation: Distillation | None = None
-    """What batches are worth where a teacher scores their tokens; None: they teach by their rewards."""

@@ -15,7 +15,7 @@ import numpy as np
 from rlsim.core.streams import FloatArray
 from rlsim.learning.gains import LARGEST_SHIFT, Gains
 from rlsim.learning.locality import expected_worth, uniform_course
-from rlsim.learning.model import BatchEffect, Curve, Domain, LengthCoupling, Population, RewardLaw
+from rlsim.learning.model import BatchEffect, Domain, LengthCoupling, Population, ProgressCurve, RewardValues
 
 NODES = 96
 EVEN_SCORES = np.linspace(-6.0, 6.0, 241)
@@ -85,15 +85,15 @@ class PopulationCurve:
     def __init__(
         self,
         population: Population,
-        curve: Curve,
-        reward: RewardLaw,
+        curve: ProgressCurve,
+        reward: RewardValues,
         effect: BatchEffect,
         gains: Gains,
         group_size: int,
     ) -> None:
         together = effect.transfer == 1.0 and effect.gains == "alike"
         scores, weights = _nodes() if together else _even_nodes()
-        domains = population.domains or (Domain("all", 1.0),)
+        domains = tuple(population.domains.values()) or (Domain(share=1.0),)
         shares = np.array([domain.share for domain in domains]) / sum(domain.share for domain in domains)
         self.scores = np.tile(scores, len(domains))
         self.weights = np.outer(shares, weights).ravel()
@@ -136,14 +136,14 @@ class PopulationCurve:
                 break
         return np.array(gains), np.array(states)
 
-    def _tabulate(self, reward: RewardLaw, states: FloatArray) -> None:
+    def _tabulate(self, reward: RewardValues, states: FloatArray) -> None:
         success = sigmoid(states)
         credit, failure = reward.partial_credit, 1 - success
         mean, square = success + failure * credit / 2, success + failure * credit**2 / 3
         self._success = success @ self.weights
         self._variance = (square - mean**2) @ self.weights
 
-    def _invert(self, population: Population, curve: Curve) -> None:
+    def _invert(self, population: Population, curve: ProgressCurve) -> None:
         start, self._half, self._steepness = population.mean_success, curve.half_updates, curve.steepness
         ways = np.linspace(0.0, 1.0, 2049)
         below = self._success < 1 - 1e-9

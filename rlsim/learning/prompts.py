@@ -29,9 +29,10 @@ class Prompts:
         self._own = IndexedNormals(seed, "prompt success")
         self._drift = IndexedNormals(seed, "prompt success drift")
         self._kinds = IndexedUniforms(seed, "prompt domain")
-        total = sum(domain.share for domain in population.domains)
-        self._bounds = np.cumsum([domain.share / total for domain in population.domains])
-        self._offsets = np.array([domain.offset for domain in population.domains] or [0.0])
+        self._domains = tuple(population.domains.values())
+        total = sum(domain.share for domain in self._domains)
+        self._bounds = np.cumsum([domain.share / total for domain in self._domains])
+        self._offsets = np.array([domain.offset for domain in self._domains] or [0.0])
 
     def score(self, prompt: int, version: int) -> float:
         """Ease of the prompt among all, standard normal."""
@@ -50,17 +51,16 @@ class Prompts:
 
     def logit(self, prompt: int, score: float) -> float:
         """Logit of success without any training, of a prompt that has this score."""
-        offset = 0.0 if not self._population.domains else float(self._offsets[self.domain(prompt)])
+        offset = 0.0 if not self._domains else float(self._offsets[self.domain(prompt)])
         return self._logit(score) + self._level + offset
 
     def length_ratio(self, prompt: int) -> float:
-        """Of its domain."""
-        domains = self._population.domains
-        return domains[self.domain(prompt)].length_ratio if domains else 1.0
+        """Length of the responses of its domain over that of others."""
+        return self._domains[self.domain(prompt)].length_ratio if self._domains else 1.0
 
     def domain(self, prompt: int) -> int:
         """Place of its domain in the population's; 0 without domains."""
-        if not self._population.domains:
+        if not self._domains:
             return 0
         return min(int(np.searchsorted(self._bounds, self._kinds[prompt], "right")), len(self._bounds) - 1)
 
@@ -73,7 +73,7 @@ class Prompts:
             drift = left * self._drift.take(knot * count, count) + right * self._drift.take((knot + 1) * count, count)
             scores = self._kept * scores + self._moved * drift
         kinds = np.zeros(count, dtype=int)
-        if self._population.domains:
+        if self._domains:
             found = np.searchsorted(self._bounds, self._kinds.take(0, count), "right")
             kinds = np.minimum(found, len(self._bounds) - 1)
         return np.asarray(logits_at(self._population, scores) + self._level + self._offsets[kinds])

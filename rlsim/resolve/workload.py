@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-from rlsim.scenario.schema import Law, Scenario
+from rlsim.scenario.schema import Law, Scenario, WorkloadConfig
 from rlsim.workload.draws import ClassLaws
 from rlsim.workload.latency import LatencyLaw
 from rlsim.workload.lengths import LengthDistribution
-from rlsim.workload.mismatch import Mismatch
 from rlsim.workload.spec import latency_from_fields, law_from_fields
-from rlsim.workload.workload import Drift, TurnDraws, Workload
+from rlsim.workload.workload import TurnDraws, Workload
 
 
 def make_workload(scenario: Scenario) -> Workload:
     """The workload under seed 0; replications replace the seed."""
-    given = scenario.workload
+    section = scenario.workload
     turns = None
-    if given.turns is not None:
+    if section.turns is not None:
         turns = TurnDraws(
-            _length(given.turns.count, "workload.turns.count"),
-            _latency(given.turns.tool_latency_seconds, "workload.turns.tool_latency_seconds"),
-            _length(given.turns.tool_output_tokens, "workload.turns.tool_output_tokens"),
+            _length(section.turns.count, "workload.turns.count"),
+            _latency(section.turns.tool_latency_seconds, "workload.turns.tool_latency_seconds"),
+            _length(section.turns.tool_output_tokens, "workload.turns.tool_output_tokens"),
         )
     reward = None
-    if given.reward is not None:
-        reward = _latency(given.reward.latency_seconds, "workload.reward.latency_seconds")
-    drift = Drift(given.drift.growth_per_version, given.drift.max_factor) if given.drift.growth_per_version else None
-    mismatch = None
-    if given.mismatch is not None:
-        mismatch = Mismatch(given.mismatch.engine_variance, given.mismatch.variance_per_step)
+    if section.reward is not None:
+        reward = _latency(section.reward.latency_seconds, "workload.reward.latency_seconds")
     return Workload(
-        0,
-        given.group_size,
-        given.dataset_prompts,
-        _length(given.prompt_tokens, "workload.prompt_tokens"),
-        _length(given.response_tokens, "workload.response_tokens"),
-        given.intra_group_correlation,
-        drift,
-        turns,
-        reward,
-        mismatch,
-        tuple(_class_laws(scenario, name) for name in given.classes),
+        seed=0,
+        group_size=section.group_size,
+        dataset_prompts=section.dataset_prompts,
+        prompt_length=_length(section.prompt_tokens, "workload.prompt_tokens"),
+        response_length=_length(section.response_tokens, "workload.response_tokens"),
+        intra_group_correlation=section.intra_group_correlation,
+        drift=section.drift if section.drift.growth_per_version else None,
+        turns=turns,
+        reward_latency=reward,
+        mismatch=section.mismatch,
+        classes=tuple(_class_lengths(section, name) for name in section.classes),
     )
 
 
-def _class_laws(scenario: Scenario, name: str) -> ClassLaws:
-    """The laws of a class: its own, or the workload's."""
-    given, shared, path = scenario.workload.classes[name], scenario.workload, f"workload.classes.{name}"
+def _class_lengths(workload: WorkloadConfig, name: str) -> ClassLaws:
+    """Length distributions of a class: its own, or the workload's."""
+    section = workload.classes[name]
     prompt, response = (
-        _length(getattr(given, law), f"{path}.{law}")
-        if getattr(given, law)
-        else _length(getattr(shared, law), f"workload.{law}")
-        for law in ("prompt_tokens", "response_tokens")
+        _length(getattr(section, key), f"workload.classes.{name}.{key}")
+        if getattr(section, key)
+        else _length(getattr(workload, key), f"workload.{key}")
+        for key in ("prompt_tokens", "response_tokens")
     )
-    return ClassLaws(given.share, prompt, response)
+    return ClassLaws(section.share, prompt, response)
 
 
 def _length(law: Law, path: str) -> LengthDistribution:

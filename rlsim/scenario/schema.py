@@ -15,15 +15,17 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from rlsim.core.errors import ParameterError
 from rlsim.core.section import Count, Fraction, Name, Positive, Seconds, Section
 from rlsim.costs.trainer import TrainerConfig
+from rlsim.learning.model import Learning
 from rlsim.scenario.case import Case
 from rlsim.scenario.discipline import DisciplineConfig
-from rlsim.scenario.learning import Learning
 from rlsim.scenario.live import Live
 from rlsim.scenario.pools import PoolConfig, pool_errors
 from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.scenario.search import Search, SearchBudget
 from rlsim.scenario.step_time import StepTimeSource
 from rlsim.scenario.sync import SyncConfig
+from rlsim.workload.mismatch import Mismatch
+from rlsim.workload.workload import Drift
 
 __all__ = ["Published", "Scenario", "Section"]
 
@@ -164,13 +166,6 @@ class SwitchingConfig(Section):
     )
 
 
-class DriftConfig(Section):
-    """How responses lengthen while the model learns."""
-
-    growth_per_version: float = Field(default=0.0, gt=-1, description="Relative growth of the length a version")
-    max_factor: float = Field(default=1.0, ge=1, le=1e6, description="Bound on the growth, as a factor")
-
-
 class TurnsConfig(Section):
     """Trajectories of several generate calls with tool calls between them."""
 
@@ -185,13 +180,6 @@ class Reward(Section):
 
     latency_seconds: SecondsLaw = Field(description="Time to score a sample")
     workers: Count | None = Field(default=None, description="Scores that run at once; None: no limit")
-
-
-class MismatchConfig(Section):
-    """How far samples are from the model that trains on them; an estimate. Variances of the log importance weight."""
-
-    engine_variance: Seconds = Field(default=0.0, description="Between engine and trainer with equal weights")
-    variance_per_step: Seconds = Field(description="Growth by a training step between making and training")
 
 
 class RequestClassConfig(Section):
@@ -216,10 +204,10 @@ class WorkloadConfig(Section):
         default={}, description="Classes of prompts by name; none: all alike"
     )
     intra_group_correlation: float = Field(default=0.0, ge=0, lt=1, description="Of the normal scores of one group")
-    drift: DriftConfig = Field(default=DriftConfig(), description="Growth of the length with the version")
+    drift: Drift = Field(default=Drift(), description="Growth of the length with the version")
     turns: TurnsConfig | None = Field(default=None, description="None: one turn")
     reward: Reward | None = Field(default=None, description="None: scored in no time")
-    mismatch: MismatchConfig | None = Field(default=None, description="None: effective sample sizes are not reported")
+    mismatch: Mismatch | None = Field(default=None, description="None: effective sample sizes are not reported")
 
 
 class PolicyConfig(Section):

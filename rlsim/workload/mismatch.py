@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from pydantic import Field
+
+from rlsim.core.section import Seconds, Section
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """Variances of the log importance weight of a sample."""
+class Mismatch(Section):
+    """How far samples are from the model that trains on them; an estimate. Variances of the log importance weight."""
 
-    engine_variance: float
-    variance_per_step: float
+    engine_variance: Seconds = Field(default=0.0, description="Between engine and trainer with equal weights")
+    variance_per_step: Seconds = Field(description="Growth by a training step between making and training")
 
     def ess(self, lags_steps: Sequence[float]) -> float:
         """Effective sample size, in (0, 1], of samples that are so many optimizer steps old."""

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from rlsim.core.checks import above, whole, within
+from rlsim.core.checks import whole, within
 from rlsim.core.errors import ParameterError
+from rlsim.core.section import Section
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
 from rlsim.core.view import as_made
 from rlsim.workload.draws import ClassLaws, ClassOf, Copula, GroupDraws, Independent
@@ -36,16 +38,14 @@ _FORESEEN_SAMPLES = 4096
 """Most prompts, and samples of them, whose lengths are drawn together as the loader comes to them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Lengths that change as the model learns: by a factor (1 + growth) a version, within [1/max, max]."""
+class Drift(Section):
+    """How responses lengthen while the model learns.
 
-    growth_per_version: float
-    max_factor: float
+    Lengths change by a factor (1 + growth) a version, within [1 / max_factor, max_factor].
+    """
 
-    def __post_init__(self) -> None:
-        above("growth_per_version", self.growth_per_version, -1.0)
-        within("max_factor", self.max_factor, 1.0, 1e6)
+    growth_per_version: float = Field(default=0.0, gt=-1, description="Relative growth of the length a version")
+    max_factor: float = Field(default=1.0, ge=1, le=1e6, description="Bound on the growth, as a factor")
 
     def factor(self, version: int) -> float:
         """What the uncapped length is multiplied by at ``version``."""

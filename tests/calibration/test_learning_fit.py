@@ -14,7 +14,7 @@ from calibration.rewards.log import RewardLog, read_rewards, read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.core.errors import ParameterError
 from rlsim.learning.course import LearningDynamics, TrainedSample
-from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
+from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 
 GIVEN = Given(updates_per_version=1.0, asymptote=0.85, steepness=1.0, drift_versions=10.0)
@@ -30,12 +30,14 @@ PROMPTS, A_STEP, GROUP, EPOCHS = 900, 30, 8, 3
 def model(truth: dict[str, float]) -> LearningModel:
     return LearningModel(
         population=Population(
-            truth["population.mean_success"],
+            mean_success=truth["population.mean_success"],
             spread=truth["population.spread"],
             persistence=truth["population.persistence"],
             drift_versions=GIVEN.drift_versions,
         ),
-        curve=Curve(GIVEN.asymptote, truth["curve.half_updates"], GIVEN.steepness),
+        curve=ProgressCurve(
+            asymptote=GIVEN.asymptote, half_updates=truth["curve.half_updates"], steepness=GIVEN.steepness
+        ),
         effect=BatchEffect(information_exponent=0, breadth_exponent=0),
         method=METHODS["none"],
         reference=Reference(A_STEP * GROUP, GROUP),
@@ -102,7 +104,7 @@ STEPS = 60
 def strategy(seed: int, exponent: float, informative: bool) -> pd.DataFrame:
     """Rewards of training on whatever comes, or on groups alone that do not agree; an update a version."""
     effect = BatchEffect(information_exponent=exponent)
-    course = LearningDynamics(replace(model(TRUTH), effect=effect), seed, PROMPTS)
+    course = LearningDynamics(model(TRUTH).replace(effect=effect), seed, PROMPTS)
     draw, rows, group = np.random.default_rng(seed), [], 0
     for version in range(STEPS):
         batch: list[TrainedSample] = []
@@ -127,8 +129,8 @@ SEEN = 120
 def local(seed: int, transfer: float) -> LearningFit:
     """A fit to uniform training in which the rest of a gain stays with who taught it; seven visits a prompt."""
     truth = LearningModel(
-        population=Population(0.2, spread=1.2, persistence=1.0),
-        curve=Curve(LOCAL.asymptote, 25.0, LOCAL.steepness),
+        population=Population(mean_success=0.2, spread=1.2, persistence=1.0),
+        curve=ProgressCurve(asymptote=LOCAL.asymptote, half_updates=25.0, steepness=LOCAL.steepness),
         effect=BatchEffect(transfer=transfer),
         method=METHODS["none"],
         reference=Reference(SEEN / 6 * GROUP, GROUP),

@@ -13,7 +13,7 @@ from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learni
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.course import LearningDynamics, TrainedSample
-from rlsim.learning.model import BatchEffect, Curve, Domain, LearningModel, Population, Reference
+from rlsim.learning.model import BatchEffect, Domain, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 
 GIVEN = Given(asymptote=0.99, steepness=1.5, information_exponent=0.5, has_stuck=True)
@@ -22,11 +22,15 @@ PROMPTS, A_STEP, GROUP, STEPS = 160, 16, 8, 60
 
 
 def model(stuck: float) -> LearningModel:
-    kinds = (Domain("learnt", 1 - stuck), Domain("stuck", stuck, STUCK_OFFSET)) if stuck else ()
-    population = Population(TRUTH["population.mean_success"], spread=TRUTH["population.spread"], domains=kinds)
+    kinds = {"learnt": Domain(share=1 - stuck), "stuck": Domain(share=stuck, offset=STUCK_OFFSET)} if stuck else {}
+    population = Population(
+        mean_success=TRUTH["population.mean_success"], spread=TRUTH["population.spread"], domains=kinds
+    )
     return LearningModel(
         population=population,
-        curve=Curve(GIVEN.asymptote, TRUTH["curve.half_updates"], GIVEN.steepness),
+        curve=ProgressCurve(
+            asymptote=GIVEN.asymptote, half_updates=TRUTH["curve.half_updates"], steepness=GIVEN.steepness
+        ),
         effect=BatchEffect(information_exponent=0, breadth_exponent=0),
         method=METHODS["none"],
         reference=Reference(A_STEP * GROUP, GROUP),

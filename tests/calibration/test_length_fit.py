@@ -14,7 +14,7 @@ from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learni
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.course import LearningDynamics
-from rlsim.learning.model import Curve, Domain, LearningModel, LengthCoupling, Population
+from rlsim.learning.model import Domain, LearningModel, LengthCoupling, Population, ProgressCurve
 from rlsim.resolve.learning import make_learning
 from rlsim.scenario.document import load
 
@@ -31,11 +31,15 @@ GIVEN = Given(asymptote=0.99, steepness=1.5, has_stuck=True)
 @cache
 def rewards(seed: int, stuck: float = STUCK) -> pd.DataFrame:
     """Groups of weights that do not learn; lengths spread about their mean as widely as an exponential law's."""
-    kinds = Domain("learnt", 1 - stuck), Domain("stuck", stuck, STUCK_OFFSET, TRUTH["population.stuck_length_ratio"])
+    ratio = TRUTH["population.stuck_length_ratio"]
+    kinds = {
+        "learnt": Domain(share=1 - stuck),
+        "stuck": Domain(share=stuck, offset=STUCK_OFFSET, length_ratio=ratio),
+    }
     model = LearningModel(
-        population=Population(0.4, spread=1.0, persistence=1.0, domains=kinds),
-        lengths=LengthCoupling(*list(TRUTH.values())[:3]),
-        curve=Curve(GIVEN.asymptote, 30, GIVEN.steepness),
+        population=Population(mean_success=0.4, spread=1.0, persistence=1.0, domains=kinds),
+        lengths=LengthCoupling(**dict(zip(LengthCoupling.model_fields, TRUTH.values(), strict=False))),
+        curve=ProgressCurve(asymptote=GIVEN.asymptote, half_updates=30, steepness=GIVEN.steepness),
     )
     course, draw, rows = LearningDynamics(model, seed, PROMPTS), np.random.default_rng(seed), []
     for visit in range(VISITS):

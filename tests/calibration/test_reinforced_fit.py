@@ -14,7 +14,7 @@ from calibration.rewards.fit import Given, LearningFit, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines
 from rlsim.learning.course import LearningDynamics, TrainedSample
-from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference
+from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 
 GIVEN = Given(asymptote=0.95, steepness=1.5, gains="reinforced")
@@ -26,8 +26,10 @@ PROMPTS, A_STEP, GROUP, STEPS = 320, 16, 8, 60
 def rewards(seed: int) -> pd.DataFrame:
     """Of synchronous uniform training, an update a version."""
     model = LearningModel(
-        population=Population(TRUTH["population.mean_success"], spread=TRUTH["population.spread"]),
-        curve=Curve(GIVEN.asymptote, TRUTH["curve.half_updates"], GIVEN.steepness),
+        population=Population(mean_success=TRUTH["population.mean_success"], spread=TRUTH["population.spread"]),
+        curve=ProgressCurve(
+            asymptote=GIVEN.asymptote, half_updates=TRUTH["curve.half_updates"], steepness=GIVEN.steepness
+        ),
         effect=BatchEffect(information_exponent=0, breadth_exponent=0, gains="reinforced"),
         method=METHODS["none"],
         reference=Reference(A_STEP * GROUP, GROUP),

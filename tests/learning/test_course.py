@@ -1,6 +1,5 @@
 """What the hidden course of a run promises, whatever its parameters."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,19 +10,19 @@ from hypothesis import strategies as st
 from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
 from rlsim.learning.model import (
     BatchEffect,
-    Curve,
     Domain,
     LearningModel,
     LengthCoupling,
     Population,
+    ProgressCurve,
     Reference,
-    RewardLaw,
+    RewardValues,
 )
 from rlsim.learning.staleness import METHODS
 from rlsim.workload.mismatch import Mismatch
 
 SMALL = LearningModel(reference=Reference(32.0, 4))
-NULL = replace(SMALL, effect=BatchEffect(information_exponent=0, breadth_exponent=0), method=METHODS["none"])
+NULL = SMALL.replace(effect=BatchEffect(information_exponent=0, breadth_exponent=0), method=METHODS["none"])
 rewards = st.lists(st.floats(0, 1), min_size=1, max_size=24)
 
 
@@ -89,7 +88,7 @@ def test_luck_does_not_depend_on_the_order_of_questions(order: list[int], seed: 
 
 
 def test_training_changes_no_version_that_is_out() -> None:
-    model = replace(SMALL, effect=BatchEffect(transfer=0.3))
+    model = SMALL.replace(effect=BatchEffect(transfer=0.3))
     found = course(model)
     before = [found.success(prompt, 0) for prompt in range(8)]
     for version in range(1, 5):
@@ -101,7 +100,7 @@ def test_training_changes_no_version_that_is_out() -> None:
 
 
 def test_better_weights_lose_no_sample() -> None:
-    found = course(replace(SMALL, population=Population(persistence=1.0)))
+    found = course(SMALL.replace(population=Population(persistence=1.0)))
     for _ in range(100):
         found.trained(batch(MIXED), 1, 1)
     found.published(1)
@@ -111,7 +110,7 @@ def test_better_weights_lose_no_sample() -> None:
 
 
 def test_versions_come_one_after_the_other() -> None:
-    found = course(replace(SMALL, population=Population(persistence=1.0)))
+    found = course(SMALL.replace(population=Population(persistence=1.0)))
     found.trained(batch(MIXED), 1, 1)
     found.published(3)
     assert found.success(0, 1) == found.success(0, 2)
@@ -124,13 +123,16 @@ def test_versions_come_one_after_the_other() -> None:
 POPULATIONS = [
     Population(mean_success=0.2, spread=3),
     Population(mean_success=0.6, law="beta", concentration=0.6),
-    Population(mean_success=0.4, domains=(Domain("easy", 1, 2.0, 0.5), Domain("hard", 3, -1.0))),
+    Population(
+        mean_success=0.4,
+        domains={"easy": Domain(share=1, offset=2.0, length_ratio=0.5), "hard": Domain(share=3, offset=-1.0)},
+    ),
 ]
 
 
 @cache
 def large(index: int) -> tuple[LearningModel, LearningDynamics]:
-    model = replace(SMALL, population=POPULATIONS[index])
+    model = SMALL.replace(population=POPULATIONS[index])
     return model, course(model, prompts=40_000)
 
 
@@ -151,28 +153,37 @@ def test_the_beta_law_is_beta() -> None:
 
 @pytest.mark.parametrize("index", range(len(POPULATIONS)))
 def test_lengths_keep_their_mean(index: int) -> None:
-    found = course(replace(large(index)[0], lengths=LengthCoupling(1.8, 1.5, 0.8)), prompts=40_000)
+    found = course(
+        large(index)[0].replace(
+            lengths=LengthCoupling(failure_ratio=1.8, difficulty_ratio=1.5, success_difficulty_ratio=0.8)
+        ),
+        prompts=40_000,
+    )
     factors = np.array([found.length_factor(prompt, 0, 0, 0) for prompt in range(40_000)])
     assert factors.mean() == pytest.approx(1.0, abs=5 * factors.std() / 200)
 
 
 def test_a_kind_is_shorter_by_its_ratio() -> None:
-    alike = Domain("as the others", 1), Domain("short", 1, length_ratio=0.25)
-    found = course(replace(SMALL, population=Population(domains=alike), lengths=LengthCoupling(1.0, 1.0)))
+    alike = {"as the others": Domain(share=1), "short": Domain(share=1, length_ratio=0.25)}
+    found = course(
+        SMALL.replace(
+            population=Population(domains=alike), lengths=LengthCoupling(failure_ratio=1.0, difficulty_ratio=1.0)
+        )
+    )
     lengths = sorted({round(found.length_factor(prompt, 0, 0, 0), 9) for prompt in range(200)})
     assert lengths == pytest.approx([0.4, 1.6])
 
 
 def test_failures_are_longer_by_the_ratio() -> None:
-    found = course(replace(SMALL, lengths=LengthCoupling(1.7, 1.0)))
+    found = course(SMALL.replace(lengths=LengthCoupling(failure_ratio=1.7, difficulty_ratio=1.0)))
     lengths = {found.reward(0, a, 0, 0): found.length_factor(0, a, 0, 0) for a in range(200)}
     assert lengths[0.0] / lengths[1.0] == pytest.approx(1.7)
 
 
 def test_uniform_training_follows_its_curve() -> None:
     """In expectation: the batch has the advantage variance of a uniform one at every step."""
-    curve = Curve(asymptote=0.9, half_updates=50, steepness=1.7)
-    found = course(replace(NULL, curve=curve))
+    curve = ProgressCurve(asymptote=0.9, half_updates=50, steepness=1.7)
+    found = course(NULL.replace(curve=curve))
     for update in range(1, 201):
         success = found.trained(batch(MIXED), 1, 1).success
         expected = 0.4 + 0.5 / (1 + (50 / update) ** 1.7)
@@ -180,14 +191,14 @@ def test_uniform_training_follows_its_curve() -> None:
 
 
 def test_a_uniform_batch_is_the_unit_of_information() -> None:
-    model = replace(SMALL, reference=Reference(16_000.0, 4))
+    model = SMALL.replace(reference=Reference(16_000.0, 4))
     found = course(model, prompts=4000)
     drawn = [TrainedSample(p, p, found.reward(p, 0, m, 0), 0.0, 100) for p in range(4000) for m in range(4)]
     assert found.trained(drawn, 1, 1).information == pytest.approx(1.0, abs=0.05)
 
 
 def test_noise_is_no_information() -> None:
-    model = replace(SMALL, reward=RewardLaw(noise=1.0))
+    model = SMALL.replace(reward=RewardValues(noise=1.0))
     found = course(model, prompts=4000)
     drawn = [TrainedSample(p, p, found.reward(p, 0, m, 0), 0.0, 100) for p in range(4000) for m in range(4)]
     assert np.std([s.reward for s in drawn]) > 1.0
@@ -195,7 +206,7 @@ def test_noise_is_no_information() -> None:
 
 
 def test_partial_credit_is_even_among_failures() -> None:
-    found = course(replace(SMALL, reward=RewardLaw(partial_credit=0.5)))
+    found = course(SMALL.replace(reward=RewardValues(partial_credit=0.5)))
     earned = np.array([found.reward(p, 0, m, 0) for p in range(2000) for m in range(4)])
     failed = earned[earned < 1]
     assert failed.max() < 0.5
@@ -223,7 +234,7 @@ def test_a_collapsed_batch_unlearns() -> None:
 def test_pnpo_makes_four_passes_worth_four_batches_and_grpo_does_not() -> None:
     """Systems list entry 23: 4 passes over 150 batches as good as 1 pass over 600, with 4 updates a pass."""
     for name, equal in (("pnpo", True), ("grpo", False)):
-        model = replace(NULL, method=METHODS[name])
+        model = NULL.replace(method=METHODS[name])
         reused, fresh = course(model), course(model)
         for _ in range(15):
             last = reused.trained(batch(MIXED), 4, 4).skill
@@ -233,16 +244,16 @@ def test_pnpo_makes_four_passes_worth_four_batches_and_grpo_does_not() -> None:
 
 
 def test_ess_is_the_mismatch_and_scales_vcpo() -> None:
-    mismatch = Mismatch(0.1, 0.01)
+    mismatch = Mismatch(engine_variance=0.1, variance_per_step=0.01)
     ess = mismatch.ess([50.0] * 32)
-    model = replace(SMALL, mismatch=mismatch, method=METHODS["m2po"])
-    plain, scaled = first_step(model, MIXED, 50.0), first_step(replace(model, method=METHODS["vcpo"]), MIXED, 50.0)
+    model = SMALL.replace(mismatch=mismatch, method=METHODS["m2po"])
+    plain, scaled = first_step(model, MIXED, 50.0), first_step(model.replace(method=METHODS["vcpo"]), MIXED, 50.0)
     assert plain.ess == scaled.ess == pytest.approx(ess)
     assert scaled.gain / plain.gain == pytest.approx(ess, rel=0.02)
 
 
 def test_lag_feeds_back_only_after_a_collapse() -> None:
-    fed = replace(SMALL, effect=BatchEffect(lag_feedback=1.0))
+    fed = SMALL.replace(effect=BatchEffect(lag_feedback=1.0))
     for model, worse in ((SMALL, False), (fed, True)):
         found = course(model)
         steps = [found.trained(batch(MIXED, 12.0), 1, 1).staleness_factor for _ in range(3)]
@@ -254,7 +265,7 @@ def test_lag_feeds_back_only_after_a_collapse() -> None:
 
 def test_difficulty_persists_as_often_as_it_says() -> None:
     population = Population(persistence=0.6, drift_versions=10)
-    found = course(replace(SMALL, population=population), prompts=20_000)
+    found = course(SMALL.replace(population=population), prompts=20_000)
     found.published(500)
     scores = np.array([[found._prompts.score(p, v) for v in (0, 5, 500)] for p in range(20_000)])
     assert scores.std(0) == pytest.approx(1.0, abs=0.03)
@@ -278,7 +289,7 @@ def test_old_trajectories_are_accepted_less_the_more_the_model_was_updated() -> 
 
 
 def test_a_value_model_learns_from_groups_of_one() -> None:
-    model = replace(SMALL, effect=BatchEffect(baseline="value"), reference=Reference(4000.0, 1))
+    model = SMALL.replace(effect=BatchEffect(baseline="value"), reference=Reference(4000.0, 1))
     found = course(model, prompts=4000)
     drawn = [TrainedSample(p, p, found.reward(p, 0, 0, 0), 0.0, 100) for p in range(4000)]
     assert found.trained(drawn, 1, 1).information == pytest.approx(1.0, abs=0.1)

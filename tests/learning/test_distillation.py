@@ -25,8 +25,16 @@ TOKENS, PROMPTS, MEMBERS = 1000, 500, 4
 MODEL = LearningModel(
     reference=Reference(2000.0, MEMBERS), method=METHODS["none"], distillation=Distillation(fade_tokens=300)
 )
-FLAT = replace(MODEL, distillation=Distillation(0.0, 1.0, 1.0, 1.0))
-laws = st.builds(Distillation, st.floats(0, 4), st.floats(10, 5000), st.floats(0, 1), st.floats(0, 1))
+FLAT = MODEL.replace(
+    distillation=Distillation(fade_exponent=0.0, fade_tokens=1.0, after_drift=1.0, after_repetition=1.0)
+)
+laws = st.builds(
+    Distillation,
+    fade_exponent=st.floats(0, 4),
+    fade_tokens=st.floats(10, 5000),
+    after_drift=st.floats(0, 1),
+    after_repetition=st.floats(0, 1),
+)
 lengths = st.integers(1, 20_000)
 places = st.one_of(st.floats(0, 20_000), st.just(math.inf))
 
@@ -69,7 +77,10 @@ def test_without_fading_every_token_is_worth_one(tokens: int) -> None:
 
 
 def test_a_fading_exponent_of_one_is_the_limit_of_its_neighbours() -> None:
-    near = [worth_up_to(700, Distillation(exponent, 200)) for exponent in (1 - 1e-7, 1.0, 1 + 1e-7)]
+    near = [
+        worth_up_to(700, Distillation(fade_exponent=exponent, fade_tokens=200))
+        for exponent in (1 - 1e-7, 1.0, 1 + 1e-7)
+    ]
     assert near[0] == pytest.approx(near[1], rel=1e-5)
     assert near[2] == pytest.approx(near[1], rel=1e-5)
 
@@ -105,7 +116,7 @@ def test_samples_that_did_not_drift_teach_more_than_those_that_did() -> None:
 
 
 def test_the_null_effect_counts_updates_alone() -> None:
-    null = replace(MODEL, effect=BatchEffect(information_exponent=0, breadth_exponent=0))
+    null = MODEL.replace(effect=BatchEffect(information_exponent=0, breadth_exponent=0))
     cut, whole = measured(null), measured(null)
     batch = uniform(whole)
     assert cut.trained(uniform(cut, 50), 1, 1).gain == whole.trained(batch, 1, 1).gain > 0

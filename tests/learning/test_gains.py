@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from scipy.stats import binom
 
 from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.gains import FARTHEST, Alike, Reinforced
-from rlsim.learning.model import BatchEffect, Curve, LearningModel, Population, Reference, RewardLaw
+from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference, RewardValues
 from rlsim.learning.population import PopulationCurve
 from rlsim.learning.staleness import METHODS
 
@@ -92,8 +91,10 @@ def test_the_ends_of_the_table_hold() -> None:
 @pytest.mark.parametrize("gain", [1.0, 10.0, 30.0, 1000.0])
 def test_a_population_that_parts_is_integrated_exactly(gain: float) -> None:
     """Beside quadrature in many pieces, as what is stuck and what is not lie close together in score."""
-    population, effect = Population(0.2, spread=2.0), BatchEffect(gains="reinforced")
-    curve = PopulationCurve(population, Curve(0.99, 20.0), RewardLaw(), effect, OF_EIGHT, 8)
+    population, effect = Population(mean_success=0.2, spread=2.0), BatchEffect(gains="reinforced")
+    curve = PopulationCurve(
+        population, ProgressCurve(asymptote=0.99, half_updates=20.0), RewardValues(), effect, OF_EIGHT, 8
+    )
     scores = np.linspace(-7, 7, 20_001)
     success = 1 / (1 + np.exp(-OF_EIGHT.all_moved(curve.level + 2.0 * scores, np.array(gain))))
     assert curve.success(gain) == pytest.approx(np.average(success, weights=np.exp(-(scores**2) / 2)), abs=2e-4)
@@ -104,8 +105,8 @@ def test_with_a_value_model_a_single_sample_teaches() -> None:
 
 
 MODEL = LearningModel(
-    population=Population(0.2, spread=1.5, persistence=1.0),
-    curve=Curve(0.9, 20.0, 1.5),
+    population=Population(mean_success=0.2, spread=1.5, persistence=1.0),
+    curve=ProgressCurve(asymptote=0.9, half_updates=20.0, steepness=1.5),
     effect=BatchEffect(information_exponent=0.0, breadth_exponent=0.0, gains="reinforced"),
     method=METHODS["none"],
     reference=Reference(128, 8),
@@ -134,7 +135,7 @@ def test_a_minority_is_left_behind_and_the_others_draw_level() -> None:
     """At the same mean success there are more prompts that nothing solves, and the others are closer together."""
     shares = {}
     for gains in ("alike", "reinforced"):
-        course = trained(replace(MODEL, effect=replace(MODEL.effect, gains=gains)), 40, prompts=4000)
+        course = trained(MODEL.replace(effect=MODEL.effect.replace(gains=gains)), 40, prompts=4000)
         success = np.array([course.success(prompt, 40) for prompt in range(4000)])
         shares[gains] = (success < 0.02).mean(), np.quantile(success, 0.75) - np.quantile(success, 0.25)
     assert shares["reinforced"][0] > 3 * shares["alike"][0]

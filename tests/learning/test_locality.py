@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
 from rlsim.learning.gains import Alike
 from rlsim.learning.locality import expected_worth, uniform_course
-from rlsim.learning.model import BatchEffect, Curve, Distillation, LearningModel, Population, Reference, RewardLaw
+from rlsim.learning.model import (
+    BatchEffect,
+    Distillation,
+    LearningModel,
+    Population,
+    ProgressCurve,
+    Reference,
+    RewardValues,
+)
 from rlsim.learning.population import PopulationCurve, sigmoid
 from rlsim.learning.staleness import METHODS
 
@@ -18,7 +26,7 @@ PROMPTS = 40
 GROUP = 4
 STEADY = LearningModel(
     population=Population(mean_success=0.3, spread=1.2, persistence=1.0),
-    curve=Curve(asymptote=0.9, half_updates=30, steepness=1.5),
+    curve=ProgressCurve(asymptote=0.9, half_updates=30, steepness=1.5),
     method=METHODS["none"],
     reference=Reference(32.0, GROUP),
 )
@@ -29,7 +37,7 @@ exponents = st.sampled_from([0.0, 0.5, 1.0])
 
 def of(transfer: float, exponent: float = 1.0, **changes) -> LearningModel:
     effect = BatchEffect(information_exponent=exponent, transfer=transfer)
-    return replace(STEADY, effect=effect, **changes)
+    return STEADY.replace(effect=effect, **changes)
 
 
 def batch(rewards: list[list[float]], first: int = 0) -> list[TrainedSample]:
@@ -106,13 +114,13 @@ def test_the_mean_success_is_that_of_the_prompts(transfer: float) -> None:
 
 def test_a_batch_that_does_harm_takes_it_from_those_that_taught() -> None:
     stale = [replace(sample, lag_steps=1e6) for sample in batch([[1, 1, 0, 0], [1, 1, 1, 1]])]
-    step, logits = gained(replace(of(0.5), method=METHODS["grpo"]), stale)
+    step, logits = gained(of(0.5).replace(method=METHODS["grpo"]), stale)
     assert step.gain < 0
     assert logits[0] < logits[1] < 0
 
 
 def test_distilled_gains_stay_where_the_tokens_were() -> None:
-    model = replace(of(0.0), distillation=Distillation(fade_exponent=0.0))
+    model = of(0.0).replace(distillation=Distillation(fade_exponent=0.0))
     found = LearningDynamics(model, 3, PROMPTS)
     found.measure(lambda prompt, member, factor: 100)
     found.trained([TrainedSample(0, 0, 0.0, 0.0, 300), TrainedSample(1, 1, 0.0, 0.0, 100)], 1, 1)
@@ -124,7 +132,7 @@ def test_distilled_gains_stay_where_the_tokens_were() -> None:
 def test_uniform_training_follows_its_curve_whatever_transfers(transfer: float, exponent: float) -> None:
     """Every prompt is in every batch, so that luck is small; the gains are the drawn rewards'."""
     prompts, size, model = 300, 8, of(transfer, exponent)
-    found = LearningDynamics(replace(model, reference=Reference(prompts * size, size)), 5, prompts)
+    found = LearningDynamics(model.replace(reference=Reference(prompts * size, size)), 5, prompts)
     for version in range(40):
         rewards = [[found.reward(p, version, m, version) for m in range(size)] for p in range(prompts)]
         success = found.trained(batch(rewards), 1, 1).success
@@ -158,7 +166,7 @@ def test_expected_worth_is_the_variance_of_a_group() -> None:
 def test_what_is_nearly_all_transferred_is_as_what_is() -> None:
     """The two ways to integrate over the population meet."""
     curves = [
-        PopulationCurve(STEADY.population, STEADY.curve, RewardLaw(), BatchEffect(transfer=transfer), Alike(), GROUP)
+        PopulationCurve(STEADY.population, STEADY.curve, RewardValues(), BatchEffect(transfer=transfer), Alike(), GROUP)
         for transfer in (1.0, 1 - 1e-6)
     ]
     for updates in (-20, 0, 1, 10, 100, 1000):

@@ -1,7 +1,5 @@
 """Readings are as good as their parameters say, and no better."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import rankdata
@@ -38,8 +36,8 @@ def test_the_measured_area_is_the_parameter(name: str, share: float) -> None:
 
 def test_reading_again_averages_only_what_is_new() -> None:
     share = 0.8
-    signals = replace(MODEL.signals, quality=Auroc(0.7, 0.7), persistence=share)
-    course = LearningDynamics(replace(MODEL, signals=signals), 5, PROMPTS)
+    signals = MODEL.signals.replace(quality=Auroc(start=0.7, end=0.7), persistence=share)
+    course = LearningDynamics(MODEL.replace(signals=signals), 5, PROMPTS)
     readings = np.array(
         [[course.signal("quality", p, 0, 0, s / 100, 0) for s in range(1, 101)] for p in range(PROMPTS)]
     )
@@ -68,7 +66,7 @@ def test_repetition_is_flagged_for_good_and_mostly_in_failures() -> None:
 
 
 def test_entropy_tells_how_open_a_prompt_is() -> None:
-    course = LearningDynamics(replace(MODEL, signals=Signals(entropy_noise=0.0)), 5, PROMPTS)
+    course = LearningDynamics(MODEL.replace(signals=Signals(entropy_noise=0.0)), 5, PROMPTS)
     for prompt in range(20):
         success = course.success(prompt, 0)
         assert course.signal("entropy", prompt, 0, 0, 0.5, 0) == pytest.approx(4 * success * (1 - success))

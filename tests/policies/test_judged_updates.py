@@ -38,7 +38,7 @@ def measured(log: RunLog) -> list[float]:
 @given(st.lists(st.floats(0, 20), min_size=1), st.floats(0, 1), st.floats(0, 1))
 def test_the_effective_sample_size_is_that_of_lognormal_weights(lags: list[float], engine: float, step: float) -> None:
     mean_square = sum(math.exp(engine + step * lag) for lag in lags) / len(lags)
-    assert Mismatch(engine, step).ess(lags) == pytest.approx(1 / mean_square)
+    assert Mismatch(engine_variance=engine, variance_per_step=step).ess(lags) == pytest.approx(1 / mean_square)
 
 
 @few

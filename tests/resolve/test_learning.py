@@ -50,7 +50,7 @@ def test_every_value_reaches_the_model() -> None:
         "learning.signals.overlap.drop=0.1",
         "workload.mismatch={variance_per_step: 0.3}",
     )
-    assert found.population.domains == (Domain("code", 2, -1, 3),)
+    assert found.population.domains == {"code": Domain(share=2, offset=-1, length_ratio=3)}
     assert (found.population.law, found.population.mean_success) == ("beta", 0.2)
     assert found.reward.partial_credit == 0.3
     assert found.lengths.failure_ratio == 2
@@ -59,7 +59,7 @@ def test_every_value_reaches_the_model() -> None:
     assert found.method == METHODS["m2po"]
     assert found.signals.quality.at(0.5) == pytest.approx(0.7)
     assert found.signals.overlap.drop == 0.1
-    assert found.mismatch == Mismatch(0.0, 0.3)
+    assert found.mismatch == Mismatch(engine_variance=0.0, variance_per_step=0.3)
 
 
 def test_a_curve_can_be_changed_and_says_so() -> None:

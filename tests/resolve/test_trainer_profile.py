@@ -40,7 +40,7 @@ def scenario(tmp_path: Path, *edits: tuple[str, str], made: Profile | None = Non
 
 def test_the_trainer_takes_the_seconds_of_the_profile(tmp_path: Path) -> None:
     made = plan(load(scenario(tmp_path)).resolve(None))
-    cost = made.training
+    cost = made.training.config
     shares = (cost.mfu, cost.logprob_mfu, cost.attention_mfu)
     assert shares == pytest.approx((4e14 / 989e12, 5e14 / 989e12, 2e14 / 989e12))
     assert replace(cost, gpus=1).optimizer_seconds() == pytest.approx(0.5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import PlacedStream
@@ -86,7 +87,7 @@ def test_a_group_costs_one_read_of_its_stream(monkeypatch: pytest.MonkeyPatch) -
         return at(stream, *place)
 
     monkeypatch.setattr(PlacedStream, "at", counted)
-    workload = make(drift=Drift(0.01, 2.0))
+    workload = make(drift=Drift(growth_per_version=0.01, max_factor=2.0))
     for prompt, member, version in itertools.product(range(40), range(8), range(3)):
         workload.response_tokens(prompt, 0, member, version=version)
     assert len(reads) == 40 + 1
@@ -146,7 +147,7 @@ def test_lengths_follow_the_law_whatever_the_correlation() -> None:
 
 @given(st.integers(0, 500), st.integers(0, 500))
 def test_a_later_version_never_changes_who_is_longer(early: int, late: int) -> None:
-    workload = make(drift=Drift(0.01, 3.0), response_length=Lognormal(1000, 1.0, 4096))
+    workload = make(drift=Drift(growth_per_version=0.01, max_factor=3.0), response_length=Lognormal(1000, 1.0, 4096))
     identities = [(p, m) for p in range(10) for m in range(8)]
     before, after = (
         [workload.response_tokens(p, 0, m, version=version) for p, m in identities] for version in sorted((early, late))
@@ -157,10 +158,10 @@ def test_a_later_version_never_changes_who_is_longer(early: int, late: int) -> N
 
 
 def test_drift_compounds_until_its_limit_both_ways() -> None:
-    assert Drift(0.01, 3.0).factor(10) == pytest.approx(1.01**10)
-    assert Drift(0.01, 3.0).factor(10**9) == pytest.approx(3.0)
-    assert Drift(-0.01, 4.0).factor(10**9) == pytest.approx(0.25)
-    workload = make(drift=Drift(1.0, 2.0), response_length=Constant(100, 150))
+    assert Drift(growth_per_version=0.01, max_factor=3.0).factor(10) == pytest.approx(1.01**10)
+    assert Drift(growth_per_version=0.01, max_factor=3.0).factor(10**9) == pytest.approx(3.0)
+    assert Drift(growth_per_version=-0.01, max_factor=4.0).factor(10**9) == pytest.approx(0.25)
+    workload = make(drift=Drift(growth_per_version=1.0, max_factor=2.0), response_length=Constant(100, 150))
     assert [workload.response_tokens(0, 0, 0, version=v) for v in (0, 1, 5)] == [100, 150, 150]
 
 
@@ -239,10 +240,10 @@ def test_a_workload_that_cannot_be_is_refused(field: str, value: float) -> None:
 
 
 def test_a_drift_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ParameterError, match="growth_per_version"):
-        Drift(-1.0, 2.0)
-    with pytest.raises(ParameterError, match="max_factor"):
-        Drift(0.1, 0.5)
+    with pytest.raises(ValidationError, match="growth_per_version"):
+        Drift(growth_per_version=-1.0, max_factor=2.0)
+    with pytest.raises(ValidationError, match="max_factor"):
+        Drift(growth_per_version=0.1, max_factor=0.5)
 
 
 def test_the_description_names_what_decides_the_tail() -> None:
