@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,13 @@ def scenario(tmp_path: Path, *edits: tuple[str, str], made: Profile | None = Non
 
 def test_the_trainer_takes_the_seconds_of_the_profile(tmp_path: Path) -> None:
     made = plan(load(scenario(tmp_path)).resolve(None))
-    cost = made.training.config
-    shares = (cost.mfu, cost.logprob_mfu, cost.attention_mfu)
+    cost = made.training
+    shares = (cost.mfu, cost.config.logprob_mfu, cost.config.attention_mfu)
     assert shares == pytest.approx((4e14 / 989e12, 5e14 / 989e12, 2e14 / 989e12))
-    assert replace(cost, gpus=1).optimizer_seconds() == pytest.approx(0.5)
+    assert cost.replace(gpus=1).optimizer_seconds() == pytest.approx(0.5)
     tokens, pairs = 1000, 1000 * 1001 / 2
     seconds = 3 * (LLAMA.token_flops() * tokens / 4e14 + LLAMA.pair_flops() * pairs / 2e14) + 0.02
-    assert replace(cost, gpus=1).micro_batch_seconds([(100, 900)]) == pytest.approx(seconds)
+    assert cost.replace(gpus=1).micro_batch_seconds([(100, 900)]) == pytest.approx(seconds)
     source = next(source for source in made.sources if source.what == "training")
     assert not source.estimate
     assert "measured on 1 GPU(s), communication of more is not in it" in source.text
