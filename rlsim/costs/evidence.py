@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.costs.fields import Fields
+from rlsim.costs.fields import Count, Number, Range
 
 Kind = Literal["measured", "silicon-table", "fitted", "given", "estimate"]
 """``measured`` on the hardware at hand, ``silicon-table`` composed from measured kernels, ``fitted`` to the
@@ -50,46 +50,25 @@ class Provenance:
 class HoldOutError:
     """Absolute relative errors of a fit on points it was not fitted to."""
 
-    median: float
-    p95: float
-    worst: float
+    median: Number
+    p95: Number
+    worst: Number
     where: str
     """The point of the worst error."""
-    points: int = 0
+    points: Count = 0
 
     def __str__(self) -> str:
         return f"median {self.median:.1%}, p95 {self.p95:.1%}, worst {self.worst:.1%} at {self.where}"
-
-    @classmethod
-    def from_fields(cls, given: Fields) -> HoldOutError:
-        """Read the JSON object; faults name the key."""
-        return cls(
-            median=given.number("median"),
-            p95=given.number("p95"),
-            worst=given.number("worst"),
-            where=given.text("where"),
-            points=given.integer("points", least=0, default=0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """Summary of the raw samples of one kind."""
 
-    fitted: int
-    held_out: int
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    fitted: Count
+    held_out: Count
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     """Smallest and largest by quantity, named with its unit (``decodes``, ``context_tokens``, ``seconds``)."""
-
-    @classmethod
-    def from_fields(cls, given: Fields) -> Sampled:
-        """Read the JSON object; faults name the key."""
-        ranges = given.child("ranges") if "ranges" in given.tree else None
-        return cls(
-            fitted=given.integer("fitted", least=0),
-            held_out=given.integer("held_out", least=0),
-            ranges={name: _range(ranges, name) for name in ranges.tree} if ranges else {},
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +85,7 @@ class Evidence:
     """By the same kinds."""
     method: Mapping[str, str] = field(default_factory=dict)
     """How each kind was measured, one sentence."""
-    noise_floor: Mapping[str, float] = field(default_factory=dict)
+    noise_floor: Mapping[str, Number] = field(default_factory=dict)
     """Median relative spread of repeats of one point, by kind; empty where repeats are identical (tables)."""
     command: str = ""
     """The command that makes it again."""
@@ -117,34 +96,18 @@ class Evidence:
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions by package."""
 
-    @classmethod
-    def from_fields(cls, given: Fields) -> Evidence:
-        """Read the JSON object; faults name the key."""
-        return cls(
-            provenance=_provenance(given.child("provenance")),
-            hold_out=HoldOutError.from_fields(given.child("hold_out")),
-            hold_out_by_kind={k: HoldOutError.from_fields(f) for k, f in given.children("hold_out_by_kind").items()},
-            sampled={kind: Sampled.from_fields(f) for kind, f in given.children("sampled").items()},
-            method=given.texts("method"),
-            noise_floor=given.numbers_by_name("noise_floor"),
-            command=given.text("command", default=""),
-            hardware=given.texts("hardware"),
-            driver=given.text("driver", default=""),
-            libraries=given.texts("libraries"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
     """One fitted or measured number with its confidence interval, where there is one."""
 
-    value: float
+    value: Number
     unit: str
-    low: float | None = None
-    high: float | None = None
-    level: float = 0.95
+    low: Number | None = None
+    high: Number | None = None
+    level: Number = 0.95
     """Confidence of the interval."""
-    samples: int = 1
+    samples: Count = 1
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
@@ -155,33 +118,3 @@ class Coefficient:
     def __str__(self) -> str:
         interval = "" if self.low is None else f" [{self.low:.4g}, {self.high:.4g}]"
         return f"{self.value:.4g}{interval} {self.unit}"
-
-    @classmethod
-    def from_fields(cls, given: Fields) -> Coefficient:
-        """Read the JSON object; faults name the key."""
-        return cls(
-            value=given.number("value"),
-            unit=given.text("unit"),
-            low=given.optional_number("low"),
-            high=given.optional_number("high"),
-            level=given.number("level", default=0.95),
-            samples=given.integer("samples", least=0, default=1),
-        )
-
-
-def _range(ranges: Fields, name: str) -> tuple[float, float]:
-    ends = ranges.numbers(name)
-    if len(ends) != 2 or ends[0] > ends[1]:
-        raise ranges.fault(name, "the smallest and the largest value")
-    return ends[0], ends[1]
-
-
-def _provenance(given: Fields) -> Provenance:
-    if given.text("kind") not in KINDS:
-        raise given.fault("kind", ", ".join(KINDS))
-    return Provenance(
-        kind=cast(Kind, given.text("kind")),
-        source=given.text("source"),
-        date=given.text("date", default=""),
-        licence=given.text("licence", default=""),
-    )

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
-from rlsim.costs.fields import Fields, non_negative, positive, read_json_object
-from rlsim.costs.sections import StepFit, TrainingFit, TransportPath, read_engine_times
+from rlsim.costs.fields import Fields, Number, Whole, non_negative, positive, read_json_object, record
+from rlsim.costs.sections import ENGINE_TIMES, StepFit, TrainingFit, TransportPath
 from rlsim.costs.steplaw import StepTimeModel
 
 SCHEMA_VERSION = 2
@@ -33,8 +33,8 @@ class Profile:
     name: str
     model: str
     device: str
-    tensor_parallel: int
-    expert_parallel: int
+    tensor_parallel: Whole
+    expert_parallel: Whole
     engine: str
     engine_version: str
     step: StepFit | None = None
@@ -43,19 +43,22 @@ class Profile:
     """By path (``shared-memory``, ``gloo-broadcast``, ``filesystem`` ...)."""
     engine_times: Mapping[str, Coefficient] = field(default_factory=dict)
     """Times of an engine besides its steps; see :data:`rlsim.costs.sections.ENGINE_TIMES`."""
-    scale: float = 1.0
-    offset_seconds: float = 0.0
+    scale: Number = 1.0
+    offset_seconds: Number = 0.0
     """What a framework adds to every engine step: ``scale * fitted step + offset_seconds``. A scenario's
     ``rollout.step_time`` is applied after it (:meth:`StepTimeModel.calibrated`): scales multiply, and the scenario's
     scale also stretches this offset."""
-    kv_capacity_tokens: int | None = None
+    kv_capacity_tokens: Whole | None = None
     """Of one replica at 0.9 of the GPU memory, where it is known."""
-    weight_bytes: float | None = None
+    weight_bytes: Number | None = None
     notes: str = ""
 
     def __post_init__(self) -> None:
         positive("scale", self.scale)
         non_negative("offset_seconds", self.offset_seconds)
+        for name in self.engine_times:
+            if name not in ENGINE_TIMES:
+                raise ParameterError("engine_times", name, f"{', '.join(ENGINE_TIMES)} (found {name!r})")
 
     @property
     def law(self) -> StepTimeModel:
@@ -162,36 +165,21 @@ def catalog_folder() -> Path:
 
 
 def _read(file: Path, path: str) -> Profile:
-    top = Fields(read_json_object(file, LIMIT_BYTES, path), str(file), path)
+    tree = read_json_object(file, LIMIT_BYTES, path)
+    top = Fields(tree, str(file), path)
     if top.integer("schema_version") != SCHEMA_VERSION:
         raise top.fault("schema_version", f"{SCHEMA_VERSION} (make the profile again with rlsim calibrate)")
-    try:
-        return _profile(top)
-    except ParameterError as error:
-        if error.path == path:
-            raise
-        raise ParameterError(path, f"{file}: {error.path}: {error.found!r}", error.allowed) from error
-
-
-def _profile(top: Fields) -> Profile:
-    return Profile(
-        name=top.text("name"),
-        model=top.text("model"),
-        device=top.text("device"),
-        tensor_parallel=top.integer("tensor_parallel"),
-        expert_parallel=top.integer("expert_parallel", default=1),
-        engine=top.text("engine"),
-        engine_version=top.text("engine_version"),
-        step=StepFit.from_fields(top.child("step")) if top.tree.get("step") else None,
-        training=TrainingFit.from_fields(top.child("training")) if top.tree.get("training") else None,
-        transport={name: TransportPath.from_fields(given) for name, given in top.children("transport").items()},
-        engine_times=read_engine_times(top),
-        scale=top.number("scale", default=1.0),
-        offset_seconds=top.number("offset_seconds", default=0.0),
-        kv_capacity_tokens=None if top.tree.get("kv_capacity_tokens") is None else top.integer("kv_capacity_tokens"),
-        weight_bytes=top.optional_number("weight_bytes"),
-        notes=top.text("notes", default=""),
-    )
+    step = tree.get("step")
+    if isinstance(step, dict) and isinstance(step.get("law"), dict):
+        law = Fields(step["law"], f"{file}: step: law", path)
+        for knob in ("scale", "offset_seconds"):
+            if knob in law.tree:
+                raise law.fault(knob, "no such key here: it is one of the whole profile")
+    profile = record(Profile, tree, str(file), path)
+    if profile.step is None:
+        return profile
+    sourced = replace(profile.step.law, provenance=profile.step.evidence.provenance)
+    return replace(profile, step=replace(profile.step, law=sourced))
 
 
 def _json_lines(value: Any, indent: str = "") -> str:

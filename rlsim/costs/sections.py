@@ -8,7 +8,7 @@ from typing import Any
 
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Coefficient, Evidence
-from rlsim.costs.fields import Fields
+from rlsim.costs.fields import Number, Numbers, Whole
 from rlsim.costs.steplaw import StepTimeModel
 
 POINT_COLUMNS = ("decodes", "kv_tokens", "chunks", "prefill_tokens", "pairs", "seconds")
@@ -22,23 +22,12 @@ COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "pr
 class LawIntervals:
     """Confidence intervals of a law's coefficients, in the law's units and at its knots."""
 
-    level: float
+    level: Number
     method: str
     """How they were found (``bootstrap over the samples, 200 times``)."""
-    low: Mapping[str, tuple[float, ...]]
+    low: Mapping[str, Numbers]
     """By coefficient (:data:`COEFFICIENTS`), one value a knot."""
-    high: Mapping[str, tuple[float, ...]]
-
-    @classmethod
-    def from_fields(cls, given: Fields) -> LawIntervals:
-        """Read the JSON object; faults name the key."""
-        low, high = given.child("low"), given.child("high")
-        return cls(
-            level=given.number("level"),
-            method=given.text("method"),
-            low={name: low.numbers(name) for name in low.tree},
-            high={name: high.numbers(name) for name in high.tree},
-        )
+    high: Mapping[str, Numbers]
 
     def check(self, law: StepTimeModel) -> None:
         """Raise ``ParameterError`` unless every interval has one low and one high a knot of ``law``."""
@@ -60,7 +49,7 @@ class StepFit:
     evidence: Evidence
     intervals: LawIntervals | None = None
     """``None`` where there is no noise to infer them from (tables)."""
-    held_out_points: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    held_out_points: Mapping[str, Numbers] = field(default_factory=dict)
     """Points that were not fitted, by column (:data:`POINT_COLUMNS`): all of them, or an even choice."""
 
     def __post_init__(self) -> None:
@@ -84,21 +73,6 @@ class StepFit:
             "held_out_points": dict(self.held_out_points),
         }
 
-    @classmethod
-    def from_fields(cls, given: Fields) -> StepFit:
-        """Read what :meth:`as_dict` wrote; faults name the key."""
-        law, evidence = given.child("law"), Evidence.from_fields(given.child("evidence"))
-        for knob in ("scale", "offset_seconds"):
-            if knob in law.tree:
-                raise law.fault(knob, "no such key here: it is one of the whole profile")
-        points = given.child("held_out_points") if given.tree.get("held_out_points") else None
-        return cls(
-            law=StepTimeModel.from_fields(law, evidence.provenance),
-            evidence=evidence,
-            intervals=LawIntervals.from_fields(given.child("intervals")) if given.tree.get("intervals") else None,
-            held_out_points={name: points.numbers(name) for name in points.tree} if points else {},
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingFit:
@@ -106,18 +80,8 @@ class TrainingFit:
 
     coefficients: Mapping[str, Coefficient]
     evidence: Evidence
-    parallel: Mapping[str, int] = field(default_factory=dict)
+    parallel: Mapping[str, Whole] = field(default_factory=dict)
     """Sizes of the groups it was measured with (``data_parallel``, ``tensor_parallel`` ...)."""
-
-    @classmethod
-    def from_fields(cls, given: Fields) -> TrainingFit:
-        """Read the JSON object; faults name the key."""
-        parallel = given.child("parallel") if "parallel" in given.tree else None
-        return cls(
-            coefficients={name: Coefficient.from_fields(f) for name, f in given.children("coefficients").items()},
-            evidence=Evidence.from_fields(given.child("evidence")),
-            parallel={name: parallel.integer(name) for name in parallel.tree} if parallel else {},
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +90,11 @@ class TransportPath:
 
     fixed_seconds: Coefficient
     bytes_per_second: Coefficient
-    ranks: int
+    ranks: Whole
     """Processes that take part, the sender included."""
     evidence: Evidence
     per_tensor_seconds: Coefficient | None = None
     """``None``: not told apart from the fixed time."""
-
-    @classmethod
-    def from_fields(cls, given: Fields) -> TransportPath:
-        """Read the JSON object; faults name the key."""
-        return cls(
-            fixed_seconds=Coefficient.from_fields(given.child("fixed_seconds")),
-            bytes_per_second=Coefficient.from_fields(given.child("bytes_per_second")),
-            ranks=given.integer("ranks"),
-            evidence=Evidence.from_fields(given.child("evidence")),
-            per_tensor_seconds=_coefficient_if_given(given, "per_tensor_seconds"),
-        )
-
-
-def _coefficient_if_given(given: Fields, key: str) -> Coefficient | None:
-    return Coefficient.from_fields(given.child(key)) if given.tree.get(key) else None
 
 
 ENGINE_TIMES = (
@@ -158,12 +107,3 @@ ENGINE_TIMES = (
 )
 """Times of an engine besides its steps: a start; to sleep and to wake (level 1); weights from a path that is there
 already; what one preemption and one request with its prompt cached cost besides the steps that they add."""
-
-
-def read_engine_times(top: Fields) -> dict[str, Coefficient]:
-    """The mapping at ``engine_times``; refuses other names than :data:`ENGINE_TIMES`."""
-    found = top.children("engine_times")
-    for name in found:
-        if name not in ENGINE_TIMES:
-            raise top.fault("engine_times", f"{', '.join(ENGINE_TIMES)} (found {name!r})")
-    return {name: Coefficient.from_fields(given) for name, given in found.items()}

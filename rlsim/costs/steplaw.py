@@ -23,7 +23,7 @@ import numpy as np
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.fields import Fields, non_negative, positive
+from rlsim.costs.fields import Number, Numbers, Wholes, non_negative, positive
 from rlsim.engine.steptime import StepTime
 
 if TYPE_CHECKING:
@@ -36,26 +36,26 @@ GIVEN = Provenance("given", "the user's own coefficients")
 class StepTimeModel:
     """Knots of the law, in seconds. Raises ``ParameterError`` for knots that are not a law."""
 
-    tokens: tuple[int, ...]
-    dense_seconds: tuple[float, ...]
+    tokens: Wholes
+    dense_seconds: Numbers
     """By tokens in the step, never decreasing."""
-    sequences: tuple[int, ...]
-    sequence_seconds: tuple[float, ...]
+    sequences: Wholes
+    sequence_seconds: Numbers
     """By sequences in the step; may be negative as long as the dense part covers it."""
-    decodes: tuple[int, ...]
-    kv_seconds_per_token: tuple[float, ...]
+    decodes: Wholes
+    kv_seconds_per_token: Numbers
     """A KV token, by decodes in the step; beyond the last knot it stays."""
-    pair_seconds: float
+    pair_seconds: Number
     """A (query, key) pair of prefill attention."""
-    prefill_tokens: tuple[int, ...] = (1,)
-    prefill_seconds: tuple[float, ...] = (0.0,)
+    prefill_tokens: Wholes = (1,)
+    prefill_seconds: Numbers = (0.0,)
     """By prefill tokens in the step, never decreasing: what prefill attention takes beyond its pairs (the launch, a
     GPU that few tokens do not fill). A step without prefill has none of it."""
-    scale: float = 1.0
-    offset_seconds: float = 0.0
+    scale: Number = 1.0
+    offset_seconds: Number = 0.0
     """Host overhead of every step, not scaled."""
     provenance: Provenance = field(default=GIVEN)
-    mixed_kv_seconds_per_token: tuple[float, ...] = ()
+    mixed_kv_seconds_per_token: Numbers = ()
     """The same in a step with a prefill chunk; without it, no dearer than in one of decodes only."""
 
     def __post_init__(self) -> None:
@@ -146,25 +146,6 @@ class StepTimeModel:
         knots = (*KNOTS, MIXED_KV) if self.mixed_kv_seconds_per_token else KNOTS
         lists = {name: list(getattr(self, name)) for name in knots}
         return {**lists, **{name: getattr(self, name) for name in SCALARS}}
-
-    @classmethod
-    def from_fields(cls, fields: Fields, provenance: Provenance) -> StepTimeModel:
-        """Read what :meth:`as_dict` wrote; faults name the key."""
-        return cls(
-            tokens=fields.integers("tokens"),
-            dense_seconds=fields.numbers("dense_seconds"),
-            sequences=fields.integers("sequences"),
-            sequence_seconds=fields.numbers("sequence_seconds"),
-            decodes=fields.integers("decodes"),
-            kv_seconds_per_token=fields.numbers("kv_seconds_per_token"),
-            pair_seconds=fields.number("pair_seconds"),
-            prefill_tokens=fields.integers("prefill_tokens") if "prefill_tokens" in fields.tree else (1,),
-            prefill_seconds=fields.numbers("prefill_seconds") if "prefill_seconds" in fields.tree else (0.0,),
-            scale=fields.number("scale", default=1.0),
-            offset_seconds=fields.number("offset_seconds", default=0.0),
-            provenance=provenance,
-            mixed_kv_seconds_per_token=fields.numbers(MIXED_KV) if MIXED_KV in fields.tree else (),
-        )
 
     def _dense(self, tokens: NDArray[np.int_]) -> NDArray[np.float64]:
         return interpolate(tokens, self.tokens, self.dense_seconds)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
-from rlsim.costs.fields import Fields
+from rlsim.costs.fields import record
 from rlsim.costs.profile import list_profiles, load_profile
-from rlsim.costs.steplaw import GIVEN, StepTimeModel
+from rlsim.costs.steplaw import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 LAW = StepTimeModel(
@@ -98,7 +98,7 @@ def test_a_law_without_that_price_is_the_same_table_and_the_same_file() -> None:
 
 def test_a_law_with_that_price_comes_back_from_its_file() -> None:
     dearer = replace(LAW, mixed_kv_seconds_per_token=(1e-7, 8e-8))
-    assert StepTimeModel.from_fields(Fields(dearer.as_dict(), "made up", "law"), GIVEN) == dearer
+    assert record(StepTimeModel, dearer.as_dict(), "made up", "law") == dearer
 
 
 @pytest.mark.parametrize("values", [(1e-7,), (1e-7, -1e-9)])
@@ -140,7 +140,7 @@ def test_calibration_scales_work_and_adds_to_every_step() -> None:
 
 
 def test_a_law_survives_its_json_form() -> None:
-    assert StepTimeModel.from_fields(Fields(LAW.as_dict(), "here", "law"), GIVEN) == LAW
+    assert record(StepTimeModel, LAW.as_dict(), "here", "law") == LAW
 
 
 @pytest.mark.parametrize(
