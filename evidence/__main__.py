@@ -1,7 +1,7 @@
 """``python -m evidence``: commands for the authors, from the root of the repository.
 
-``claims`` looks for published speed-ups; ``published`` fits what an entry leaves open; ``cases-page`` and
-``docs-pages`` write pages of docs/; ``catalog`` makes the shipped profiles.
+``claims`` looks for published speed-ups; ``published`` fits what an entry leaves open; ``cases-page`` puts the answers
+to users' questions into a page; ``docs-pages`` writes the generated pages; ``catalog`` makes the shipped profiles.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def fit_published_numbers(
 
 @app.command()
 def cases_page(
-    page: Annotated[Path, typer.Argument(help="Page whose table is replaced, between its markers.")] = Path(
-        "docs/cases.md"
-    ),
+    page: Annotated[Path, typer.Argument(help="Page whose table is replaced, between its markers.")],
     cases: Annotated[Path, typer.Option("--cases", help="Directory of cases.")] = Path("scenarios/cases"),
     workers: Workers = None,
 ) -> None:
@@ -78,26 +76,17 @@ def cases_page(
 
 @app.command()
 def docs_pages(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="scenario, policies, frameworks; default: all.", show_default=False)
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("docs"),
-    to_stdout: Annotated[bool, typer.Option("--print", help="Print them instead.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("build/docs"),
 ) -> None:
-    """Write the pages of docs/ that are made from the code: keys of a scenario, policies, frameworks."""
-    from evidence.docs_pages import PAGES
-    from rlsim.core.errors import unknown
+    """Write the generated pages of the documentation, as the site has them."""
+    from evidence.site import generated
     from rlsim.results.store import replacing
 
-    for name in names or PAGES:
-        if name not in PAGES:
-            raise unknown("PAGE", name, PAGES)
-        if to_stdout:
-            print(PAGES[name](), end="")
-            continue
-        path = out / f"{name}.md"
+    for name, page in generated().items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as part:
-            part.write_text(PAGES[name](), encoding="utf-8")
+            part.write_text(page(), encoding="utf-8")
         print(path)
 
 

@@ -1,12 +1,8 @@
-"""Pages of docs/ that are made from the code, so that they cannot say anything else.
-
-The keys of a scenario come from its schema, the policies from their catalogue, the keys of frameworks from the tables
-that import and export use.
-"""
+"""Reference pages as Markdown: the keys of a scenario, of frameworks and of their logs, and the deliberate faults."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -23,7 +19,6 @@ from rlsim.scenario.schema import Law, PolicyConfig, Scenario
 from rlsim.studies.text.policies import parameter_defaults
 from rlsim.workload.spec import LATENCY_FIELDS, LENGTH_FIELDS
 
-COMMAND = "python -m evidence docs-pages"
 UNITS = {
     "_bytes_per_second": "bytes/s",
     "_seconds": "s",
@@ -46,15 +41,15 @@ UNITS = {
     "dataset_prompts": "prompts",
 }
 """By the end of a key: the name of a quantity says its unit."""
-_HEAD = f"""# The keys of a scenario
+_HEAD = """# Scenario keys
 
-Written by `{COMMAND}` from the schema (`rlsim/scenario/`); a test holds it. `rlsim run`, `compare` and others take
-any key with `--set path.to.key=value`. `arms:` holds overrides by name, `extends:` names a file whose settings are
-taken over. A key that is not here is refused, with the nearest spelling. *Needed* keys have no default. In a path,
-`N` stands for a place in a list and `NAME` for a name of yours.
+Generated from the schema in `rlsim/scenario/`. `rlsim run`, `compare` and others take any key with
+`--set path.to.key=value`. `arms:` has overrides by name, and `extends:` names a file whose settings are included. An
+unknown key is refused with the nearest spelling. *Needed* keys have no default. In a path, `N` is a position in a
+list and `NAME` is a name of yours.
 
-Parameters of a preset stand beside `policy.preset`; they and the parts of
-`policy.parts` are in [policies.md](policies.md).
+The parameters of a preset are set beside `policy.preset`. [Policies](policies.md) lists them and the parts of
+`policy.parts`.
 """
 
 
@@ -190,15 +185,15 @@ def _laws() -> Iterator[str]:
         yield ""
 
 
-POLICIES_HEAD = f"""# Policies
+POLICIES_HEAD = """# Policies
 
-Written by `{COMMAND}`; a test holds it to the code. `rlsim policies` prints the same, and
-`rlsim policies show NAME` one of them with all its parameters.
+Generated from the parts and presets. `rlsim policies` prints the same, and `rlsim policies show NAME` prints one of
+them with all its parameters.
 """
 
 
 def policies_page() -> str:
-    """docs/policies.md: choices, presets and parts."""
+    """Choices, presets and parts."""
     presets = [
         (f"`{one.name}`", one.summary, one.version or one.source, one.bound, parameter_defaults(one.parameters, "`"))
         for one in preset_texts()
@@ -227,19 +222,19 @@ def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"
 
 
-FRAMEWORKS_HEAD = f"""# Frameworks: their keys and ours
+FRAMEWORKS_HEAD = """# Frameworks: their keys and ours
 
-Written by `{COMMAND}` from the tables that import and export use; a test holds it to them.
+Generated from the tables that import and export use.
 
 ```
 rlsim import-config FILE --from verl > scenario.yaml    # YAML, JSON, TOML or a shell script
 rlsim export-config scenario.yaml --to verl --arm ARM   # the command line or file of the framework
 ```
 
-Import says on stderr which keys it used, which it left to the framework's defaults, what it assumed (a configuration
-gives no GPU, no MFU and only the cap of the lengths) and what it ignored. Export says what the framework has no key
-for. Nothing in a file is executed: references and sums are worked out where they stay inside the file, resolvers and
-`_target_` are reported, Python files are refused.
+Import reports on standard error which keys it used, which it left to the framework's defaults, what it assumed (a
+configuration has no GPU, no MFU and only the cap of the lengths) and what it ignored. Export reports what the
+framework has no key for. Nothing in a file is executed: references and sums are computed where they stay inside the
+file, resolvers and `_target_` are reported, Python files are refused.
 
 A default is the framework's own, at the commit named. Keys without one are left out where a file does not have them.
 """
@@ -289,9 +284,24 @@ def _key(key: Key) -> str:
     return f"`{key.name}` ({'null' if key.default is None else key.default})"
 
 
-PAGES: dict[str, Callable[[], str]] = {
-    "scenario": scenario_page,
-    "policies": policies_page,
-    "frameworks": frameworks_page,
-}
-"""By the name of the page in docs/."""
+def log_columns() -> str:
+    """What is read of each framework's log, from which columns, and which names mislead."""
+    from calibration.logs.frameworks import FRAMEWORKS as LOGS
+    from calibration.logs.frameworks import as_markdown
+
+    traps = [f"- {log.name}: {trap}." for log in LOGS for trap in log.traps]
+    head = "# Columns of run logs\n\nGenerated from the tables that `rlsim calibrate logs` uses.\n"
+    return "\n".join([head, as_markdown(), "## Names that mislead\n", *traps, ""])
+
+
+def deliberate_faults() -> str:
+    """The lines of the engine that tests make wrong, and the test that catches each."""
+    from pathlib import Path
+    from runpy import run_path
+
+    faults = run_path(str(Path(__file__).parents[1] / "tests" / "engine" / "faults.py"))["FAULTS"]
+    head = (
+        "# Deliberate faults\n\nEach of these lines is made wrong in a copy of the package, and the named test must"
+        " catch it (`pytest -m slow tests/engine`).\n\n| file | what the fault breaks | caught by |\n|---|---|---|"
+    )
+    return "\n".join([head, *(fault.row() for fault in faults), ""])

@@ -1,6 +1,6 @@
 """Prefill and decode on two kinds of GPU by our rooflines, beside what RollArt measured for whole tasks.
 
-``python -m evidence.roofline_phases`` prints the table of docs/pools.md.
+``python -m evidence.roofline_phases`` prints the table of the accuracy page.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ figure
 # %% [markdown]
 # ## What of it is left after learning
 # An ESTIMATE: a statistical model in which a batch up to `TOLERANCE_UPDATES` updates old teaches as a fresh one does,
-# and an older one less (docs/learning.md). Put in what your method tolerates. A small batch, so that this takes
+# and an older one less (docs: learning model). Put in what your method tolerates. A small batch, so that this takes
 # seconds.
 
 # %%

@@ -101,5 +101,5 @@ for source in told.arms[0].plan.sources:
 # %% [markdown]
 # ## A search instead of four sizes
 # `rlsim plan` searches device, size, split, policy and bounds under a budget, with the flat region of the best point,
-# what would change the choice and what one more GPU is worth (docs/planning.md); `rlsim sweep` runs many variants, and
-# goes on where it was interrupted (docs/sweeps.md).
+# what would change the choice and what one more GPU is worth (docs: size a cluster); `rlsim sweep` runs variants, and
+# goes on where it was interrupted (docs: sweep).

@@ -11,7 +11,7 @@
 # %% [markdown]
 # # 5. Writing a policy, and racing it
 # A policy is a composition of small decisions. Here is one of your own for admission (when may a group begin?), and
-# one for allocation (how many samples, for which prompts?), each against what is there. CONTRIBUTING.md has the
+# one for allocation (how many samples, for which prompts?), each against what is there. docs/develop has the
 # protocols.
 
 # %%
@@ -116,7 +116,7 @@ figure
 # %% [markdown]
 # ## Allocation: a second chance for prompts that failed
 # Raced to a success rate against uniform sampling and dynamic sampling (DAPO). What a batch is worth is a statistical
-# model and an ESTIMATE (docs/learning.md). On the command line: `rlsim race scenarios/allocation/race.yaml --to
+# model and an ESTIMATE (docs: learning model). On the command line: `rlsim race scenarios/allocation/race.yaml --to
 # 0.55`.
 
 # %%

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Settings = Mapping[str, Any]
-"""Key paths of a scenario and their values: ``{"rollout.gpus": 8}``; ``docs/scenario.md`` lists the keys."""
+"""Key paths of a scenario and their values: ``{"rollout.gpus": 8}``; the scenario reference lists the keys."""
 
 
 def load(scenario: str | Path, settings: Settings | None = None) -> Document:
@@ -77,7 +77,10 @@ def simulate(made: ResolvedScenario, replication: int = 0) -> FinishedRun:
 
 
 def tables(run: FinishedRun) -> dict[str, pd.DataFrame]:
-    """Its tables as data frames by name (docs/metrics.md): samples, segments, updates, activity, services, gates."""
+    """Tables of a run as data frames by name: samples, segments, updates, activity, services, gates.
+
+    docs/concepts/metrics.md defines their columns.
+    """
     from rlsim.results.tables import tables as read
 
     return read(run)

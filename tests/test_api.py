@@ -69,8 +69,10 @@ def test_mistakes_are_refused_by_key() -> None:
         rlsim.race(rlsim.variants(QUICKSTART, {"a": {}}, LITTLE, arm="one-off 8+8"), to=0.5)
 
 
-def test_the_example_of_the_concepts_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "concepts.md").read_text(), re.S | re.M)
+def test_the_example_of_the_documents_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / "start" / "read-a-result.md").read_text(), re.S | re.M
+    )
     monkeypatch.chdir(ROOT)
-    exec(compile(example, "docs/concepts.md", "exec"), {})
-    assert "256 seats" in capsys.readouterr().out
+    exec(compile(example, "docs/start/read-a-result.md", "exec"), {})
+    assert "256 slots" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """What each framework calls the quantities that are fitted, and what a name does not mean.
 
-Sources: the frameworks' own code, as docs/metrics.md names them. A quantity has the names that a framework gave it over
-time; the first that a log has is used.
+Sources: the frameworks' own code, as docs/concepts/metrics.md names them. A quantity has the names that a framework
+gave it over time; the first that a log has is used.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def framework_of(names: set[str], origin: str) -> Framework:
 
 
 def as_markdown() -> str:
-    """The table of calibration/README.md: what is read of each framework's log, and from which columns."""
+    """A table in Markdown: what is read of each framework's log, and from which columns."""
     lines = ["| framework | quantity | columns, the first that is there |", "|---|---|---|"]
     for framework in FRAMEWORKS:
         for quantity, names in framework.columns.items():

@@ -4,7 +4,7 @@
 
 Installs AISimulate and Vidur into environments of their own (2.9 GB, minutes, from the package index that pip is set up
 for), in a temporary folder or in the one named with ``--keep``, which is used again. ``--write`` puts the
-tables into docs/benchmarks.md. A tool that cannot be had, fails or takes too long is a row with the reason.
+tables into evidence/data/benchmarks.yaml. A tool that cannot be had, fails or takes too long is a row with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from evidence.benchmarks.peers_table import (
     OURS,
     Ran,
     Row,
-    placed,
     ratio_table,
     ratios,
     share_table,
@@ -34,8 +33,7 @@ from evidence.benchmarks.peers_table import (
     table,
 )
 from evidence.benchmarks.peers_tools import TOOLS, Process, Tool, ToolError, environment, run_process
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+from evidence.findings import parsed, save
 
 
 @dataclass(slots=True)
@@ -148,7 +146,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these workloads")
     parser.add_argument("--tool", action="append", choices=[tool.key for tool in TOOLS], help="only these")
     parser.add_argument("--install", action="store_true", help="only make the environments")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="keep the tables for the documentation")
     return parser.parse_args()
 
 
@@ -169,7 +167,7 @@ def main() -> None:
         made = report(bench, cases, tools, options.repeats)
     print(made)
     if options.write:
-        PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+        save("benchmarks", parsed(made))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,6 @@ from evidence.benchmarks.peers_cases import Case
 from evidence.benchmarks.peers_steps import STATES, Share
 from evidence.benchmarks.peers_tools import Process, Told
 
-BEGIN, END = (
-    "<!-- made by evidence/benchmarks/peers.py: begin -->",
-    "<!-- made by evidence/benchmarks/peers.py: end -->",
-)
 COMPILED = "AISimulate"
 """The peer with a compiled engine; Vidur's loop is Python."""
 OURS = "rlsim"
@@ -239,12 +235,3 @@ def share_table(case: Case, found: Sequence[Share], own_makespan: float, peer_ma
 def _share_cells(share: Share) -> list[str]:
     prices = (share.rlsim_seconds, share.whole_seconds, share.phases_seconds)
     return [share.kind, f"{share.steps:,}", *(f"{price:.2f}" for price in prices)]
-
-
-def placed(text: str, made: str) -> str:
-    """``text`` with what stands between its markers replaced; ValueError where it has none."""
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise ValueError(f"no markers {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"

@@ -3,7 +3,7 @@
 A discipline is a value installed on a replica: pure rules over the batch, the KV blocks and the waiting queue, of what
 the engine itself can see. It reads no clock and no hidden length. Simulation evaluates it at the edges of its
 windows, a live vLLM in a subclass of its scheduler; an engine behind an API cannot take one. Without one the
-engine is vLLM's, to the integer. docs/engine.md gives the formulas.
+engine is vLLM's, to the integer. docs/concepts/engine-model.md gives the formulas.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ nothing if not. A prompt that succeeds with p then moves by
     dx / dg = E[1 - k / n; k > 0] = (1 - p) (1 - (1 - p)^(n - 1)),
 
 and g is the logits that a prompt would gain that seldom succeeds, but in every group. What is hard catches up with what
-is easy, and what never succeeds stays. Ours; live runs show both (docs/allocation.md).
+is easy, and what never succeeds stays. Ours; live runs show both (docs/evidence/index.md).
 """
 
 from __future__ import annotations

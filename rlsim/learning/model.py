@@ -1,6 +1,6 @@
 """The section ``learning``: what prompts and batches are worth, which the simulator hides from every policy.
 
-docs/learning.md says where each default comes from; most are estimates.
+docs/concepts/learning-model.md says where each default comes from; most are estimates.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The rows of a replica tile the run without gap or overlap. On GPUs of its own the trainer (``who`` = -1) is tiled too;
 on shared GPUs its phases appear on the replicas, which are the same GPUs, and its own row shows only when it works.
-The rules for causes are in docs/metrics.md.
+The rules for causes are in docs/concepts/metrics.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The numbers of one run, over its measured window; formulas and the frameworks' own names are in docs/metrics.md."""
+"""The numbers of one run, over its measured window.
+
+Formulas and the frameworks' own names are in docs/concepts/metrics.md.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Progress of a run against what it used up: rollouts, tokens, time and money.
 
-What training does to the model is a statistical estimate (docs/learning.md), and everything here inherits that.
+What training does to the model is a statistical estimate (docs/concepts/learning-model.md), and everything here
+inherits that.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Reserve = Annotated[float, Field(ge=0, lt=1)]
 
 
 class DisciplineConfig(Section):
-    """Nothing set: vLLM's scheduler. The formulas are in docs/engine.md."""
+    """Nothing set: vLLM's scheduler. The formulas are in docs/concepts/engine-model.md."""
 
     admission: Literal["aggressive", "conservative", "past_future"] = Field(
         default="aggressive", description="What must fit for a call to enter: prompt, longest outputs, predicted peak"

@@ -32,7 +32,7 @@ Quantity = Literal[
     "start_lag_mean",
     "end_lag_mean",
 ]
-"""What a number is of; formulas in docs/validation.md."""
+"""What a number is of; formulas in docs/evidence/index.md."""
 
 
 class Published(Section):

@@ -1,4 +1,4 @@
-"""What a published quantity is in a simulated run; the formulas of docs/validation.md."""
+"""What a published quantity is in a simulated run; the formulas of docs/evidence/index.md."""
 
 from __future__ import annotations
 

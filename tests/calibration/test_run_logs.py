@@ -17,8 +17,9 @@ import simulated_logs as logs
 from calibration.logs.calibrate import calibrate
 from calibration.logs.costs import PUBLICATION
 from calibration.logs.formats import READERS, format_of
-from calibration.logs.frameworks import as_markdown
+from calibration.logs.frameworks import FRAMEWORKS, as_markdown
 from calibration.logs.reproduce import Reproduction, reproduce
+from evidence.docs_pages import log_columns
 from rlsim.core.errors import ParameterError
 from rlsim.resolve import plan
 from rlsim.scenario.document import load
@@ -336,10 +337,10 @@ def test_another_batch_than_the_runs_is_refused(name: str, tmp_path: Path) -> No
         reproduce(log, base)
 
 
-def test_the_readme_lists_every_column_that_is_read() -> None:
-    """Paste the output of ``python -c "from calibration.logs.frameworks import *; print(as_markdown())"``."""
-    readme = Path(__file__).parents[2] / "calibration" / "README.md"
-    assert as_markdown() in readme.read_text(encoding="utf-8")
+def test_the_reference_lists_every_column_that_is_read() -> None:
+    page = log_columns()
+    assert as_markdown() in page
+    assert all(f"`{name}`" in page for log in FRAMEWORKS for names in log.columns.values() for name in names)
 
 
 def test_turns_are_refused(tmp_path: Path) -> None:

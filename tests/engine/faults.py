@@ -39,7 +39,7 @@ class Fault:
         path.write_text(text.replace(self.old, self.new))
 
     def row(self) -> str:
-        """Its line in the table of tests/README.md."""
+        """Its line in the table of deliberate faults."""
         return f"| `{self.file}` | {self.breaks} | `{self.caught_by.partition('::')[2]}` |"
 
 

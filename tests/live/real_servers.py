@@ -1,4 +1,4 @@
-"""Real OpenAI-compatible servers on the loopback, started as docs/live-servers.md says."""
+"""Real OpenAI-compatible servers on the loopback, started as docs/guide/run-live-on-servers.md says."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 for needed in ("aiohttp", "transformers", "accelerate", "openai", "fastapi"):
     if find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed (docs/live-servers.md)", allow_module_level=True)
+        pytest.skip(f"{needed} is not installed (docs/guide/run-live-on-servers.md)", allow_module_level=True)
 
 from real_servers import OFFLINE, free_port, serving, transformers_command
 from server_runs import call, offers_of, plan_on, settings_for, with_engine

@@ -14,7 +14,7 @@ import pytest
 
 for needed in ("aiohttp", "vllm"):
     if find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed (docs/live-servers.md)", allow_module_level=True)
+        pytest.skip(f"{needed} is not installed (docs/guide/run-live-on-servers.md)", allow_module_level=True)
 
 from real_servers import VLLM_ENVIRONMENT, free_port, has_worker, serving, vllm_command
 from server_runs import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_runs import served
 
+from evidence.findings import load, markdown
 from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import normal
 from rlsim.core.loads import Loads
@@ -19,7 +19,7 @@ from rlsim.core.view import Group, RequestClass, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import ClassCorrected, Expected, PredictionError, prediction_error
 from rlsim.policies.ordering.priorities import ShortestFirst
 
-DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
+DOCUMENTED = markdown(load("claims-findings"))
 SHAPE = RunSizes(1, 1, 1, 8, classes=(RequestClass("chat"), RequestClass("code")))
 few = settings(max_examples=20, deadline=None)
 

@@ -1,22 +1,21 @@
-"""docs/coverage.md names every method of groups b, c and d, and nothing that is not there."""
+"""The table of coverage names every method of groups b, c and d, and nothing that is not there."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
+from evidence.findings import load, markdown
 from rlsim.learning.staleness import METHODS
 from rlsim.policies.registry import CHOICES
 from rlsim.presets import preset_names
 from rlsim.scenario.schema import Scenario
 
-PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 ROW = re.compile(r"^\| *(\d*) \| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
-ROWS = ROW.findall(PAGE.read_text(encoding="utf-8"))
+ROWS = ROW.findall(markdown(load("coverage")))
 STALENESS = {23, 42, 51, 53, 57, 60, 73, 80, 108, 133, 146, 168, 202, 230, 249}
 ALLOCATION = {
     *(1, 2, 3, 4, 9, 11, 13, 21, 24, 25, 28, 33, 38, 40, 43, 48, 55, 56, 84, 85, 88, 96, 98, 99, 109, 126, 128, 129),

@@ -1,4 +1,4 @@
-"""A part outside the package, written by the recipe of CONTRIBUTING.md, acts; and a run that it stalls says why."""
+"""A part outside the package, written by the recipe of the documentation, acts; and a run that it stalls says why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Scored
 from rlsim.resolve import ResolveError, plan
 
-RECIPE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+RECIPE = Path(__file__).parents[2] / "docs" / "develop" / "extending.md"
 
 
 def recipe(place: int = 1) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_cases import CASE, written
 
+from evidence import results_pages
 from evidence.cases_page import BEGIN, END, put
 from rlsim.core.errors import DeadlockError, ParameterError, ScenarioError
 from rlsim.resolve import plan
@@ -19,7 +20,7 @@ from rlsim.studies.text.explain import answers_json, table_text
 
 ROOT = Path(__file__).parents[2]
 FILES = case_files(ROOT / "scenarios" / "cases")
-DOCUMENT = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
+DOCUMENT = results_pages.cases()
 
 
 def case(**changes: object) -> Case:

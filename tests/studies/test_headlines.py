@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evidence import results_pages
 from evidence.claim_runs import make
 from evidence.claims import Bracket, Found, as_json, as_text, brackets, conditioned, hunt, ratio
 from rlsim.core.errors import ParameterError
@@ -24,7 +25,7 @@ from rlsim.studies.runs.store import Made, RunStore, opened
 FOLDER = Path(__file__).parents[2] / "scenarios" / "systems"
 FILES = sorted(FOLDER.glob("*.yaml"))
 ALLOCATION = sorted((FOLDER.parent / "allocation" / "headlines").glob("*.yaml"))
-DOCUMENTED = (Path(__file__).parents[2] / "docs" / "systems.md").read_text()
+DOCUMENTED = results_pages.claims()
 
 STEP_SECONDS = 0.01
 CONSTANT = f"""
@@ -279,7 +280,7 @@ def test_every_shipped_headline_is_in_the_documentation(file: Path) -> None:
     end = "\n" if headline.also is None else "; "
     for said in (
         *(f": {case.label}{end}" for case in asked.cases),
-        *(f"  assumed: {item}\n" for item in headline.assumed),
+        *(f"- assumed: {item}\n" for item in headline.assumed),
     ):
         assert said in DOCUMENTED, said
 

@@ -1,1 +1,1 @@
-"""Live runs held against their prediction, and the error taken apart; method and definitions in docs/parity.md."""
+"""Live runs compared with their prediction, and the parts of the error; definitions in docs/concepts/parity.md."""

@@ -102,7 +102,7 @@ def _choice_lines(told: Answer, decision: Decision, names: Sequence[str]) -> Ite
     yield f"  step {step} s, {usd} USD per million trained tokens, start lag at most {lag:g}"
     if decision.best.target is not None:
         seconds, money = shown(best.estimate("seconds_to_target")), shown(best.estimate("usd_to_target"))
-        yield f"  ESTIMATE: to a success rate of {best.target:g} in {seconds} s, for {money} USD (docs/learning.md)"
+        yield f"  ESTIMATE: to a success rate of {best.target:g} in {seconds} s, for {money} USD (docs: learning model)"
     yield f"  {best.candidate.gpus} GPUs, {best.candidate.usd_per_hour:.2f} USD an hour"
     yield f"  {_flatness(decision, names)}"
     for one in decision.written:

@@ -33,7 +33,7 @@ BAND_TITLES = {
 """Bands of success probability, in per cent, of which a race shows what they got."""
 NOTE = (
     "Success is the expected success of a fresh sample over all prompts, of a statistical model of learning: an "
-    "ESTIMATE (docs/learning.md), and its defaults are estimates too. Ratios above 1x are better than the first arm."
+    "ESTIMATE (docs: learning), and its defaults are estimates too. Ratios above 1x are better than the first arm."
 )
 
 

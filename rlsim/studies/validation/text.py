@@ -145,6 +145,9 @@ def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Pu
     return json.dumps(whole, indent=1) + "\n"
 
 
+_PUBLISHED = {"over", "family", "grade", "source", "calibrated", "fitted", "decodes", "context_tokens"}
+
+
 def _row(row: Row) -> dict[str, object]:
     return {
         "entry": row.entry.id,
@@ -155,7 +158,7 @@ def _row(row: Row) -> dict[str, object]:
         "predicted": None if row.predicted is None else asdict(row.predicted),
         "error": row.error,
         "failure": row.failure,
-        **row.published.model_dump(mode="json", include={"over", "family", "grade", "source", "calibrated", "fitted"}),
+        **row.published.model_dump(mode="json", include=_PUBLISHED),
     }
 
 
