@@ -17,7 +17,7 @@ from typing import Any
 from evidence.claim_runs import orders, progress_of
 from rlsim import __version__
 from rlsim.core.errors import ParameterError, unknown
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, paired_ratio
@@ -259,7 +259,7 @@ def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
 
 
 def _planned(name: str, scenario: Scenario) -> tuple[Order, ...]:
-    plan(scenario)
+    resolve(scenario)
     return orders(name, scenario)
 
 

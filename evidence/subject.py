@@ -20,7 +20,7 @@ from rlsim.costs.profile import list_profiles, load_profile
 from rlsim.frameworks.catalogue import part_texts, preset_texts
 from rlsim.policies.registry import CHOICES
 from rlsim.presets import load_preset, preset_names
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.metrics import metrics
 from rlsim.results.store import write_decisions
 from rlsim.studies.live import run_arm
@@ -110,7 +110,7 @@ def simulated(made: Any) -> Any:
 
 def plan_of(scenario: Any) -> Any:
     """The plan of a scenario; raises ``Refusal``."""
-    return plan(scenario)
+    return resolve(scenario)
 
 
 def resolved(scenario: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsim.executor.run import FinishedRun
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.document import Document
 from rlsim.scenario.document import load as load_document
 from rlsim.scenario.override import settings_tree
@@ -44,7 +44,7 @@ def variants(
     ``settings`` hold for all of them. All meet the same prompts and the same luck. Raises ``ScenarioError``.
     """
     documents = {name: load(scenario, {**(settings or {}), **own}) for name, own in by_name.items()}
-    return {name: plan(document.resolve(arm)) for name, document in documents.items()}
+    return {name: resolve(document.resolve(arm)) for name, document in documents.items()}
 
 
 def compare(

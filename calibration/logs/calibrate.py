@@ -12,7 +12,7 @@ from calibration.logs.reproduce import PROFILE, reproduce
 from calibration.logs.vllm_lines import LineFit, fit_stat_lines, read_stat_lines
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.document import resolved_yaml
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
@@ -66,7 +66,7 @@ def _write(out: Path, report: Report, scenario: Scenario, profile: Profile) -> N
 
 
 def _from_stat_lines(path: Path, base: Scenario) -> tuple[Report, Scenario, Profile]:
-    made, lines = plan(base), read_stat_lines(path)
+    made, lines = resolve(base), read_stat_lines(path)
     limits = made.pools[0].limits
     capacity = lines.kv_tokens or limits.kv_blocks * limits.block_size
     fit = fit_stat_lines(lines, capacity)

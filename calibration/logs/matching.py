@@ -14,7 +14,7 @@ from calibration.logs.costs import SCALE, CostFit
 from calibration.logs.estimates import Estimate, mean_reach
 from calibration.logs.steps import Steps
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.metrics import Metrics, metrics
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
@@ -29,7 +29,7 @@ MOST_ROUNDS = 8
 
 def simulated(scenario: Scenario) -> list[Metrics]:
     """The metrics of every replication."""
-    made = plan(scenario)
+    made = resolve(scenario)
     return [metrics(simulate(made, number)) for number in range(scenario.run.replications)]
 
 

@@ -21,7 +21,7 @@ from rlsim.costs.evidence import HoldOutError, Provenance
 from rlsim.costs.profile import Profile
 from rlsim.costs.steplaw import StepTimeModel
 from rlsim.policies.admission.synchronous import Barrier
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import Metrics
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
@@ -75,7 +75,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
 
     Raises ``ParameterError`` for a log that cannot support a fit, and for scenarios with turns, pools or arrivals.
     """
-    made = plan(base)
+    made = resolve(base)
     _check_plain(base)
     synchronous = _takes_turns(made)
     steps = read_steps(log, synchronous, skip)
@@ -186,7 +186,7 @@ def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
 
     With half its 95 % interval over replications.
     """
-    moved = plan(scenario).sync.seconds()
+    moved = resolve(scenario).sync.seconds()
     waits = np.array([max(0.0, one.sync_seconds_per_step - moved) for one in simulated(_short(scenario))])
     return float(waits.mean()), mean_reach(waits) if len(waits) > 1 else 0.0
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.schema import Scenario
 
 MODEL, DEVICE, PROFILE = "Qwen3-8B", "H100-SXM", "qwen3-8b_h100-sxm_tp1"
@@ -92,7 +92,7 @@ def scenario(case: Case) -> ResolvedScenario:
         },
         "run": {"steps": 1, "warmup_steps": 0},
     }
-    return plan(Scenario.model_validate(tree))
+    return resolve(Scenario.model_validate(tree))
 
 
 def _lognormal(median: int, sigma: float, cap: int) -> dict[str, object]:

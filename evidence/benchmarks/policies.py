@@ -20,7 +20,7 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
 from rlsim.presets import load_preset, preset_names
-from rlsim.resolve import ResolvedScenario, ResolveError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
@@ -85,12 +85,12 @@ def scenario(preset: str) -> ResolvedScenario:
     _give(tree, load_preset(preset).needs)
     tree["workload"]["prompts_per_step"] = PROMPTS.get(preset, SAMPLES // tree["workload"]["group_size"])
     try:
-        return plan(Scenario.model_validate(tree))
+        return resolve(Scenario.model_validate(tree))
     except ResolveError as error:
         if not any("shares the GPUs" in found.allowed for found in error.errors):
             raise
     tree["rollout"]["gpus"] = tree["trainer"]["gpus"] = 16
-    return plan(Scenario.model_validate(tree))
+    return resolve(Scenario.model_validate(tree))
 
 
 def once(made: ResolvedScenario) -> tuple[float, float, int, int]:

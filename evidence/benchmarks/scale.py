@@ -16,7 +16,7 @@ import time
 
 from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller, make_world
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.simulation import Simulation
@@ -32,7 +32,7 @@ def scenario(
     length_scale: float = 1,
 ) -> ResolvedScenario:
     """Groups of eight with a long tail: mean about 2,460 tokens, cap 16,384."""
-    return plan(
+    return resolve(
         Scenario.model_validate(
             {
                 "name": f"{rollouts} rollouts on {replicas} replicas",

@@ -160,12 +160,12 @@ def _refusals(tree: dict[str, Any]) -> list[str]:
     """What the schema or the builder have against the scenario."""
     from pydantic import ValidationError
 
-    from rlsim.resolve import ResolveError, plan
+    from rlsim.resolve import ResolveError, resolve
     from rlsim.scenario.schema import Scenario
 
     try:
         scenario: Scenario = Scenario.model_validate(tree)
-        plan(scenario)
+        resolve(scenario)
     except ValidationError as error:
         return [_told(dict(detail)) for detail in error.errors(include_url=False)]
     except ResolveError as error:

@@ -1,4 +1,4 @@
-"""From a scenario to a plan: every name resolved, every check passed, nothing started.
+"""From a scenario to what a run is made from: every name resolved, every check passed, nothing started.
 
 The only place that knows cost models, workload and policies together. A fault is a ``ParameterError`` with the key
 path of the scenario; the sections are built one by one, so that faults of several are reported at once.
@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from rlsim.resolve.faults import ResolveError
 from rlsim.resolve.pools import ResolvedPool
-from rlsim.resolve.scenario import ResolvedScenario, Source, plan, replication_seed
+from rlsim.resolve.scenario import ResolvedScenario, Source, replication_seed, resolve
 
-__all__ = ["ResolveError", "ResolvedPool", "ResolvedScenario", "Source", "plan", "replication_seed"]
+__all__ = ["ResolveError", "ResolvedPool", "ResolvedScenario", "Source", "replication_seed", "resolve"]

@@ -1,7 +1,4 @@
-"""A plan: what runs are made from, and how a scenario becomes one.
-
-How many GPUs a plan uses, and what they cost.
-"""
+"""The resolved scenario, from which runs are made: how it comes about, how many GPUs it uses and what they cost."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from rlsim.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where one cost comes from."""
+    """Origin of one cost."""
 
     what: str
     text: str
@@ -37,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedScenario:
-    """What a run is made from."""
+    """A scenario with every name looked up and every check passed: all that a run is made from."""
 
     scenario: Scenario
     architecture: Architecture
@@ -59,7 +56,7 @@ class ResolvedScenario:
 
     @property
     def rewarded(self) -> bool:
-        """Whether samples have rewards that a policy is told: of the learning model, or live of a task."""
+        """Whether policies see rewards of samples: of the learning model, or live of a task."""
         return self.learning is not None or self.scenario.live.task is not None
 
     def pool_of(self, replica: int) -> ResolvedPool:
@@ -67,7 +64,7 @@ class ResolvedScenario:
         return next(pool for pool in self.pools if replica in pool.place.replicas)
 
     def shape_of(self, workload: Workload) -> RunSizes:
-        """The shape of the run that has this workload: parts that hash get luck of their own in each replication."""
+        """The shape of the run that has this workload: parts that hash draw anew in each replication."""
         return replace(self.shape, seed=stream_key(workload.seed, "policy")[0] >> 1)
 
     def policy(self, shape: RunSizes) -> Policy:
@@ -75,7 +72,7 @@ class ResolvedScenario:
         return make_policy(self.scenario, shape)
 
     def workload_of(self, replication: int) -> Workload:
-        """The workload with the luck of a replication; the same under every policy."""
+        """The workload with the random draws of a replication, common to every policy."""
         return replace(self.workload, seed=replication_seed(self.scenario.seed, replication))
 
 
@@ -84,7 +81,7 @@ def replication_seed(seed: int, replication: int) -> int:
     return stream_key(seed, "replication", replication)[0] >> 1
 
 
-def plan(scenario: Scenario) -> ResolvedScenario:
+def resolve(scenario: Scenario) -> ResolvedScenario:
     """Resolve and check; ``ResolveError`` with every fault found."""
     faults = Faults()
     architecture = faults.catch(lambda: catalogue.model(scenario.model))
@@ -105,19 +102,19 @@ def plan(scenario: Scenario) -> ResolvedScenario:
     if faults.errors or not (pools and training and switching and sync and workload and policy):
         raise ResolveError(faults.errors)
     return ResolvedScenario(
-        scenario,
-        architecture,
-        device,
-        pools,
-        training,
-        sync,
-        switching,
-        shape,
-        workload,
-        _sources(pools, _training_source(scenario, training), sync, switching, policy),
-        policy.placement.shared,
-        shape.lent_replicas if isinstance(policy.placement, Elastic) else range(0),
-        learning,
+        scenario=scenario,
+        architecture=architecture,
+        device=device,
+        pools=pools,
+        training=training,
+        sync=sync,
+        switching=switching,
+        shape=shape,
+        workload=workload,
+        sources=_sources(pools, _training_source(scenario, training), sync, switching, policy),
+        colocated=policy.placement.shared,
+        lent=shape.lent_replicas if isinstance(policy.placement, Elastic) else range(0),
+        learning=learning,
     )
 
 
@@ -136,45 +133,40 @@ def _training_source(scenario: Scenario, training: TrainingCost) -> Source:
 def _sources(
     pools: tuple[ResolvedPool, ...], training: Source, sync: SyncCost, switching: SwitchCost, policy: Policy
 ) -> tuple[Source, ...]:
-    sources = [
-        *(_step_source(pool) for pool in pools),
-        training,
-        Source("weight sync", sync.source, not sync.source.startswith("given")),
-    ]
+    sources = []
+    for pool in pools:
+        name, provenance = f" of pool {pool.place.name}" if pool.place.name else "", pool.law.provenance
+        sources.append(Source(f"engine step{name}", str(provenance), provenance.is_estimate))
+    sources += [training, Source("weight sync", sync.source, not sync.source.startswith("given"))]
     if policy.placement.shared:
         sources.append(Source("role switch", switching.source, not switching.source.startswith("given")))
     return tuple(sources)
 
 
-def _step_source(pool: ResolvedPool) -> Source:
-    where = f" of pool {pool.place.name}" if pool.place.name else ""
-    return Source(f"engine step{where}", str(pool.law.provenance), pool.law.provenance.is_estimate)
-
-
-def gpus_used(plan: ResolvedScenario) -> int:
+def gpus_used(resolved: ResolvedScenario) -> int:
     """GPUs that the policy keeps busy or waiting; shared ones count once."""
-    return plan.scenario.rollout.gpus - lent_gpus(plan) + (0 if plan.colocated else plan.scenario.trainer.gpus)
+    return (
+        resolved.scenario.rollout.gpus
+        - lent_gpus(resolved)
+        + (0 if resolved.colocated else resolved.scenario.trainer.gpus)
+    )
 
 
-def price(plan: ResolvedScenario) -> tuple[float, str]:
+def price(resolved: ResolvedScenario) -> tuple[float, str]:
     """USD of a GPU-hour, and who says so."""
-    rates = [(pool.own_gpus, pool.price_usd_per_gpu_hour, pool.price_source) for pool in plan.pools]
-    if not plan.colocated:
-        rates.append((plan.scenario.trainer.gpus, *_trainer_price(plan)))
+    rates = [(pool.own_gpus, pool.price_usd_per_gpu_hour, pool.price_source) for pool in resolved.pools]
+    if not resolved.colocated:
+        usd, source = resolved.scenario.cluster.price_usd_per_gpu_hour, "given in the scenario"
+        if usd is None:
+            usd, source = resolved.device.price_usd_per_gpu_hour, resolved.device.price_source
+        rates.append((resolved.scenario.trainer.gpus, usd, source))
     rates = [rate for rate in rates if rate[0]]
     if len({(usd, source) for _, usd, source in rates}) == 1:
         return rates[0][1:]
-    usd = sum(gpus * each for gpus, each, _ in rates) / sum(gpus for gpus, _, _ in rates)
-    return usd, f"mean over {' + '.join(f'{gpus} GPUs at {each:g}' for gpus, each, _ in rates)}"
+    mean = sum(gpus * each for gpus, each, _ in rates) / sum(gpus for gpus, _, _ in rates)
+    return mean, f"mean over {' + '.join(f'{gpus} GPUs at {each:g}' for gpus, each, _ in rates)}"
 
 
-def _trainer_price(plan: ResolvedScenario) -> tuple[float, str]:
-    given = plan.scenario.cluster.price_usd_per_gpu_hour
-    if given is not None:
-        return given, "given in the scenario"
-    return plan.device.price_usd_per_gpu_hour, plan.device.price_source
-
-
-def lent_gpus(plan: ResolvedScenario) -> int:
+def lent_gpus(resolved: ResolvedScenario) -> int:
     """GPUs that are rollout's and the trainer's in turn."""
-    return len(plan.lent) * plan.pools[-1].rollout.gpus_per_replica
+    return len(resolved.lent) * resolved.pools[-1].rollout.gpus_per_replica

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import ResolvedScenario, ResolveError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.override import UnsetKeyError, override
@@ -109,7 +109,7 @@ def plans(document: Document) -> dict[str, ResolvedScenario]:
     faults: list[str] = []
     for name, scenario in document.resolve_all().items():
         try:
-            made[name or scenario.name] = plan(scenario)
+            made[name or scenario.name] = resolve(scenario)
         except ResolveError as error:
             faults += document.scenario_error(error.errors, name).faults
     if faults:

@@ -105,11 +105,11 @@ def load_tables(directory: Path) -> dict[str, pd.DataFrame]:
 def replay_saved(directory: Path) -> str:
     """Replay a saved replication; ``ReplayError`` at the first command that differs."""
     from rlsim.executor.run import make_controller
-    from rlsim.resolve import plan
+    from rlsim.resolve import resolve
     from rlsim.results.replay.decisions import replay
     from rlsim.scenario.document import load
 
-    made = plan(load(str(directory.parent / SCENARIO)).resolve())
+    made = resolve(load(str(directory.parent / SCENARIO)).resolve())
     decisions = load_decisions(directory / DECISIONS)
     replay(decisions, make_controller(made, made.workload_of(_replication(directory))))
     commands = sum(len(decision.commands) for decision in decisions)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlsim.core.errors import ParameterError, ScenarioError, unknown
-from rlsim.resolve import ResolvedScenario, ResolveError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.results.statistics import Estimate, interval, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Scenario
@@ -69,7 +69,7 @@ def variant(document: Document, choice: Choice) -> Variant:
     laid, arm = document.with_settings(settings_of(choice)), arm_of(choice)
     scenario = laid.resolve_only(arm)
     try:
-        made = plan(scenario)
+        made = resolve(scenario)
     except ResolveError as error:
         raise laid.scenario_error(error.errors, arm) from None
     return Variant({name: one.text for name, one in choice.items()}, scenario, identity(scenario), made)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rlsim.executor.run import FinishedRun
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.tables import tables
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
@@ -82,14 +82,14 @@ def true_scenario(settings: Settings = ()) -> Scenario:
 
 def role_change_seconds() -> float:
     """Of both changes in a step on shared GPUs, which no log holds apart."""
-    cost = plan(true_scenario((("policy.preset", "nemo-rl-sync"),))).switching
+    cost = resolve(true_scenario((("policy.preset", "nemo-rl-sync"),))).switching
     return cost.to_training_seconds() + cost.to_rollout_seconds()
 
 
 @cache
 def true_run(settings: Settings = (), replication: int = 0) -> FinishedRun:
     """The run that was "real"."""
-    return simulate(plan(true_scenario(settings)), replication)
+    return simulate(resolve(true_scenario(settings)), replication)
 
 
 def steps_of(run: FinishedRun) -> pd.DataFrame:

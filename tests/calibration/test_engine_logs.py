@@ -23,7 +23,7 @@ from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
 from rlsim.costs.steplaw import StepTimeModel
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.document import load
 
 KEY = "rollout.step_time"
@@ -179,7 +179,7 @@ def test_a_serving_run_becomes_a_scenario_that_runs(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "1 to 50 fitted" in result.output
     scenario = load(str(tmp_path / "o" / "scenario.yaml")).resolve()
-    made = plan(scenario)
+    made = resolve(scenario)
     assert made.pools[0].law.decode_seconds(8, 8000) == pytest.approx(
         StepTimeModel.affine(*LAW).decode_seconds(8, 8000), rel=0.02
     )

@@ -15,7 +15,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
 from rlsim.costs.steplaw import StepTimeModel
 from rlsim.executor.run import FinishedRun
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.override import override, paths
 from rlsim.sim.simulation import simulate
 from rlsim.studies.parity.study import Ask, Fitted, study
@@ -46,7 +46,7 @@ GUESS = {
 
 
 def planned(preset: str, changes: dict[str, Any]) -> ResolvedScenario:
-    return plan(scenario({"preset": preset, **POLICIES[preset]}, **changes))
+    return resolve(scenario({"preset": preset, **POLICIES[preset]}, **changes))
 
 
 def ran(preset: str, backend: Disturbed | None = None) -> FinishedRun:
@@ -69,7 +69,7 @@ def test_the_law_of_undisturbed_steps_is_found() -> None:
 def test_a_calibrated_guess_predicts_a_run_that_it_has_not_seen(preset: str) -> None:
     """Calibrated on the runs of all policies, the prediction is that of the costs that were hidden."""
     found = fit_live([ran(other) for other in FIVE])
-    made = plan(override(planned(preset, GUESS).scenario, paths(found.overrides)))
+    made = resolve(override(planned(preset, GUESS).scenario, paths(found.overrides)))
     from rlsim.sim.simulation import simulate
     from rlsim.studies.parity.observed import seen_of
 

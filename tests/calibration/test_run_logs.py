@@ -21,7 +21,7 @@ from calibration.logs.frameworks import FRAMEWORKS, as_markdown
 from calibration.logs.reproduce import Reproduction, reproduce
 from evidence.docs_pages import log_columns
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.document import load
 
 Write = Callable[..., Path]
@@ -207,8 +207,8 @@ def test_the_written_scenario_is_the_run_again(tmp_path: Path) -> None:
     step = scenario.rollout.step_time
     assert step.source == "profile"
     assert Path(str(step.profile)).name == "profile.json"
-    truth = plan(logs.true_scenario()).pools[0].law
-    fitted = plan(scenario).pools[0].law
+    truth = resolve(logs.true_scenario()).pools[0].law
+    fitted = resolve(scenario).pools[0].law
     assert fitted.provenance.kind == "fitted"
     for decodes, kv in ((1, 200), (8, 3000), (16, 6000)):
         assert fitted.decode_seconds(decodes, kv) == pytest.approx(truth.decode_seconds(decodes, kv), rel=0.06)

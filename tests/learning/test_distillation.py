@@ -18,7 +18,7 @@ from rlsim.learning.distillation import sample_worth, worth_up_to
 from rlsim.learning.information import TrainedSample
 from rlsim.learning.model import BatchEffect, Distillation, LearningModel, Reference
 from rlsim.learning.staleness import METHODS
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 from rlsim.scenario.schema import Scenario
 
 TOKENS, PROMPTS, MEMBERS = 1000, 500, 4
@@ -159,8 +159,8 @@ SCENARIO: dict[str, Any] = {
 
 def test_groups_of_one_can_be_distilled_and_turns_cannot() -> None:
     alone = {**SCENARIO, "learning": {"distillation": {}}}
-    assert plan(Scenario.model_validate(alone)).learning is not None
+    assert resolve(Scenario.model_validate(alone)).learning is not None
     turns = {"count": 2, "tool_latency_seconds": 0.1, "tool_output_tokens": 5}
     with pytest.raises(ResolveError) as caught:
-        plan(Scenario.model_validate({**alone, "workload": {**SCENARIO["workload"], "turns": turns}}))
+        resolve(Scenario.model_validate({**alone, "workload": {**SCENARIO["workload"], "turns": turns}}))
     assert caught.value.path == "learning.distillation"

@@ -17,7 +17,7 @@ from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake import FakeEngine, fake_crew
 from rlsim.presets import load_preset
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.replay.decisions import NoJournal, from_json, replay, to_json
 
 Arrange = Callable[[LiveClock, LiveComponents, Execution], None]
@@ -40,7 +40,7 @@ def planned(preset: str, **changes: Any) -> ResolvedScenario:
         sizes |= {"rollout__gpus": 2, "rollout__pools": SHARED} if shared else {"rollout__pools": POOLS}
     elif needs:
         sizes = {}
-    return plan(scenario({"preset": preset, **POLICIES[preset]}, **{**sizes, **changes}))
+    return resolve(scenario({"preset": preset, **POLICIES[preset]}, **{**sizes, **changes}))
 
 
 def lived(

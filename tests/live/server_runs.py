@@ -16,7 +16,7 @@ from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.probe import probe
 from rlsim.live.openai.settings import Patience, ServerSettings, server_settings
 from rlsim.live.protocols import Call, Made
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 
 T = TypeVar("T")
 PATIENCE = Patience(silence_seconds=60, gauge_seconds=0.05)
@@ -87,4 +87,4 @@ def plan_on(
     changes = {"rollout__max_num_seqs": 4, "rollout__gpus": len(urls), "rollout__max_model_len": 256, "live": live}
     changes |= {"workload__response_tokens": {"law": "uniform", "low_tokens": 20, "high_tokens": 150}}
     changes |= {"trainer": {"gpus": len(urls), "mfu": 0.4, "fixed_seconds_per_step": 0.02}}
-    return plan(scenario({"preset": preset, **parameters}, **changes))
+    return resolve(scenario({"preset": preset, **parameters}, **changes))

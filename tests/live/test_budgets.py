@@ -14,7 +14,7 @@ from rlsim.core.events import Aborted, Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks, to_seconds
 from rlsim.executor.run import FinishedRun
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import metrics
@@ -33,7 +33,7 @@ SPARING = {"allocation": {"use": "arrol"}}
 def planned(preset: str, budget: dict[str, float] | None = None, **changes: Any) -> ResolvedScenario:
     run = {} if budget is None else {"run__budget": budget}
     policy = {"preset": preset, **POLICIES[preset], "parts": SPARING}
-    return plan(scenario(policy, **{**SIZES, **run, **changes}))
+    return resolve(scenario(policy, **{**SIZES, **run, **changes}))
 
 
 def used(made: ResolvedScenario, log: RunLog, by: Ticks, step: int) -> dict[str, float]:

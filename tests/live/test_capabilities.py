@@ -9,12 +9,12 @@ from small_runs import BASE
 
 from rlsim.live.vllm.refusals import refusals
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.schema import Scenario
 
 
 def planned(rollout: dict[str, Any], **sections: Any) -> ResolvedScenario:
-    return plan(Scenario.model_validate({**BASE, **sections, "rollout": {**BASE["rollout"], **rollout}}))
+    return resolve(Scenario.model_validate({**BASE, **sections, "rollout": {**BASE["rollout"], **rollout}}))
 
 
 def keys(made: ResolvedScenario, backend: Any = "vllm", device: Any = "cuda") -> list[str]:

@@ -14,7 +14,7 @@ from policy_runs import AGENTS, POLICIES, scenario
 from rlsim.executor.run import FinishedRun
 from rlsim.live.backends import Fake
 from rlsim.presets import load_preset
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import metrics
 from rlsim.sim.simulation import simulate
 
@@ -30,7 +30,7 @@ EVERY = pytest.mark.parametrize("preset", POLICIES)
 
 
 def planned(preset: str, **changes: Any) -> ResolvedScenario:
-    return plan(scenario({"preset": preset, **POLICIES[preset]}, **changes))
+    return resolve(scenario({"preset": preset, **POLICIES[preset]}, **changes))
 
 
 @EVERY
@@ -50,7 +50,7 @@ def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, wo
 )
 def test_allocation_meets_the_same_rewards_and_signals(preset: str, part: dict[str, Any]) -> None:
     policy = {"preset": preset, **POLICIES[preset], "parts": {"allocation": part}}
-    made = plan(scenario(policy, learning={}, workload__group_size=4, workload__dataset_prompts=12))
+    made = resolve(scenario(policy, learning={}, workload__group_size=4, workload__dataset_prompts=12))
     simulated, live = simulate(made).log, lived(made)
     assert live.decisions == simulated.decisions
     assert live.final == simulated.final
@@ -67,7 +67,7 @@ def test_forks_drafts_and_replays_are_those_of_the_simulation(preset: str, part:
     if preset != "areal":  # Calls that it cuts end in another order among those that end in one step.
         worlds.append(AGENTS)
     for world in worlds:
-        made = plan(scenario(policy, **changes, **world))
+        made = resolve(scenario(policy, **changes, **world))
         simulated, live = simulate(made).log, lived(made)
         assert live.decisions == simulated.decisions
         assert live.final == simulated.final

@@ -18,7 +18,7 @@ from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.protocols import TrainerLostError
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import ledger_tokens
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -31,7 +31,10 @@ SCENARIO = Path(__file__).parents[2] / "scenarios" / "live" / "small.yaml"
 
 
 def ran(arm: str, engine: str, tmp_path: Path, watch: Any, *sets: str) -> tuple[ResolvedScenario, LiveRun]:
-    made, on = plan(load(str(SCENARIO), [], ["run.steps=4", "run.warmup_steps=0", *sets]).resolve(arm)), backend(engine)
+    made, on = (
+        resolve(load(str(SCENARIO), [], ["run.steps=4", "run.warmup_steps=0", *sets]).resolve(arm)),
+        backend(engine),
+    )
     refuse(made, on)
     return made, run_live(made, on, NoJournal(), tmp_path, watch=watch)
 

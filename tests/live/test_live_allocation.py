@@ -16,7 +16,7 @@ from rlsim.core.log import RunLog
 from rlsim.executor.run import make_controller
 from rlsim.live.backends import backend
 from rlsim.live.run import refuse, run_live
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import ledger_tokens
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -65,7 +65,7 @@ def by_group(log: RunLog) -> dict[str, dict[tuple[int, int], set[float | None]]]
 
 
 def planned(arm: str, seed: int = 0) -> ResolvedScenario:
-    return plan(load(str(SCENARIO), sets=[f"run.steps={STEPS}", "run.warmup_steps=1", f"seed={seed}"]).resolve(arm))
+    return resolve(load(str(SCENARIO), sets=[f"run.steps={STEPS}", "run.warmup_steps=1", f"seed={seed}"]).resolve(arm))
 
 
 @pytest.fixture(scope="module")

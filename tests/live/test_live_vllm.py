@@ -19,7 +19,7 @@ from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.protocols import Record
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -81,7 +81,7 @@ class Probes:
 
 
 def planned(arm: str) -> ResolvedScenario:
-    return plan(load(str(SCENARIO), [], [f"run.steps={STEPS}", "run.warmup_steps=0"]).resolve(arm))
+    return resolve(load(str(SCENARIO), [], [f"run.steps={STEPS}", "run.warmup_steps=0"]).resolve(arm))
 
 
 @pytest.fixture(scope="module", params=list(MOST_START_LAG))

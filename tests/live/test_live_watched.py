@@ -21,7 +21,7 @@ from rlsim.live.execution import Execution
 from rlsim.live.protocols import Experience
 from rlsim.live.run import LiveRun, refuse, run_live
 from rlsim.live.signals import LAST_TOKENS
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.results.tables import tables
@@ -83,7 +83,7 @@ class Lived:
 def lived(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Lived]:
     sets = [f"run.steps={STEPS}", "run.warmup_steps=1", "live.loss.learning_rate=1e-3"]
     file = SCENARIOS / ("distilled.yaml" if request.param == "pg-opd" else "watched.yaml")
-    made, engine, batches = plan(load(file, sets=sets).resolve(request.param)), backend("vllm"), Batches()
+    made, engine, batches = resolve(load(file, sets=sets).resolve(request.param)), backend("vllm"), Batches()
     refuse(made, engine)
     run = run_live(made, engine, NoJournal(), tmp_path_factory.mktemp("work"), watch=batches.watch)
     assert run.ending.fault is None

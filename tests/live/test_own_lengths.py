@@ -18,7 +18,7 @@ from rlsim.live.clock import SERVICES, LiveClock, run_virtual
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake import fake_crew
 from rlsim.live.protocols import Call, Made, Record, Weights
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.replay.decisions import NoJournal
 
 CAP = 12
@@ -89,7 +89,7 @@ class Model:
 def planned(policy: dict[str, Any]) -> ResolvedScenario:
     responses = {"law": "uniform", "low_tokens": 1, "high_tokens": CAP, "cap_tokens": CAP}
     live = {"task": {"name": "successor"}}
-    return plan(scenario(policy, workload__response_tokens=responses, workload__prompt_tokens=2, live=live))
+    return resolve(scenario(policy, workload__response_tokens=responses, workload__prompt_tokens=2, live=live))
 
 
 def lived(policy: dict[str, Any]) -> tuple[RunLog, list[Model]]:

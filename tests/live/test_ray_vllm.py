@@ -18,7 +18,7 @@ from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Execution
 from rlsim.live.ray.cluster import RaySite
 from rlsim.live.run import LiveRun, refuse, run_live
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import NoJournal, replay
 from rlsim.scenario.document import load
@@ -39,7 +39,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(name: str, arm: str, engine: str, work: Path, watch: Any) -> tuple[ResolvedScenario, LiveRun, dict[str, Any]]:
     """A run, and what its record says of the cluster."""
     settings = [f"run.steps={STEPS}", "run.warmup_steps=0"]
-    made = plan(load(str(SCENARIOS / f"{name}.yaml"), [], settings).resolve(arm))
+    made = resolve(load(str(SCENARIOS / f"{name}.yaml"), [], settings).resolve(arm))
     with RaySite(None, made.scenario.live.placement) as site:
         on = backend(engine, site)
         refuse(made, on)

@@ -11,17 +11,19 @@ from rlsim.core.errors import ParameterError
 from rlsim.live.assemble import trainer_refusals
 from rlsim.live.backends import Fake, backend
 from rlsim.live.run import oracles, refuse
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 
 
 def test_presets_that_know_lengths_still_to_come_are_these() -> None:
-    knowing = [preset for preset in POLICIES if list(oracles(plan(scenario({"preset": preset, **POLICIES[preset]}))))]
+    knowing = [
+        preset for preset in POLICIES if list(oracles(resolve(scenario({"preset": preset, **POLICIES[preset]}))))
+    ]
     assert knowing == ["tailsieve"]
 
 
 def test_an_oracle_is_refused_with_the_key_of_its_part() -> None:
     longest_first = {"use": "longest-first", "predictor": "oracle"}
-    made = plan(
+    made = resolve(
         scenario(
             {"preset": "one-step-off", "parts": {"ordering": longest_first}}, rollout__scheduling_policy="priority"
         )
@@ -32,7 +34,7 @@ def test_an_oracle_is_refused_with_the_key_of_its_part() -> None:
 
 def test_a_predictor_from_finished_mates_is_not_refused() -> None:
     longest_first = {"use": "longest-first", "predictor": "siblings-mean"}
-    made = plan(
+    made = resolve(
         scenario(
             {"preset": "one-step-off", "parts": {"ordering": longest_first}}, rollout__scheduling_policy="priority"
         )
@@ -56,9 +58,11 @@ def test_an_unknown_engine_is_refused_with_the_nearest_name() -> None:
 )
 def test_what_the_real_trainer_does_not_do_is_refused(path: str, changes: dict[str, Any]) -> None:
     """Responses of the small scenario have at most 60 tokens, and an answer of 60 has an end beside them."""
-    assert [error.path for error in trainer_refusals(plan(scenario({"preset": "one-step-off"}, **changes)))] == [path]
+    assert [error.path for error in trainer_refusals(resolve(scenario({"preset": "one-step-off"}, **changes)))] == [
+        path
+    ]
 
 
 def test_the_real_trainer_takes_what_it_can_do() -> None:
     fits = {"task": {"name": "counting", "length": 59}}
-    assert trainer_refusals(plan(scenario({"preset": "one-step-off"}, live=fits))) == []
+    assert trainer_refusals(resolve(scenario({"preset": "one-step-off"}, live=fits))) == []

@@ -10,7 +10,7 @@ from policy_runs import POLICIES, commands, run_of, scenario
 from rlsim.core.commands import Abort, SetRole, Submit, Sync
 from rlsim.live.openai.capabilities import Prompt, ServerOffers
 from rlsim.live.openai.refusals import Needs, needs_of, refusals
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 
 EVERYTHING = ServerOffers(
     url="http://127.0.0.1:8000/v1",
@@ -35,7 +35,7 @@ LITTLE = Needs(1, "drain", False, False, False, False, False, False, False, Fals
 
 
 def needs_of_preset(preset: str, **changes: object) -> Needs:
-    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **changes))
+    made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **changes))
     return needs_of(made, made.policy(made.shape))
 
 
@@ -96,7 +96,7 @@ def test_a_discipline_of_one_pool_or_of_all_is_seen() -> None:
 
 
 def test_a_trained_model_and_a_task_ask_for_more() -> None:
-    made = plan(scenario({"preset": "sync-disaggregated"}))
+    made = resolve(scenario({"preset": "sync-disaggregated"}))
     policy = made.policy(made.shape)
     bare, task = needs_of(made, policy), needs_of(made, policy, task=True)
     trained = needs_of(made, policy, task=True, trained=True)

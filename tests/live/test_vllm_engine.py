@@ -28,7 +28,7 @@ from rlsim.live.tasks import vocabulary
 from rlsim.live.vllm.engine import VllmEngine
 from rlsim.live.vllm.setup import KV_BYTES_PER_TOKEN, VOCABULARY, EngineSetup, paced_setup, write_tiny_model
 from rlsim.live.vllm.step_log import EngineFiles, StepNote, read_steps
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.schema import Scenario
 
 pytestmark = [
@@ -345,7 +345,7 @@ def requests() -> list[Call]:
 
 @pytest.fixture(scope="module")
 def paced(host: Host, tmp_path_factory: pytest.TempPathFactory) -> VllmEngine:
-    (pool,) = plan(Scenario.model_validate(PACED)).pools
+    (pool,) = resolve(Scenario.model_validate(PACED)).pools
     core = min(os.sched_getaffinity(0))
     given = paced_setup(replace(pool, law=LAW), tmp_path_factory.mktemp("paced"), core=core)
     (engine,) = host.start(given)
@@ -383,7 +383,7 @@ def test_a_paced_engine_runs_the_steps_of_the_simulated_replica_at_their_pace(ho
         return began, now()
 
     began, ended = host.run(work())
-    limits = plan(Scenario.model_validate(PACED)).pools[0].limits
+    limits = resolve(Scenario.model_validate(PACED)).pools[0].limits
     law = paced.setup.law
     assert law is not None
     found = steps_of(paced, skip)

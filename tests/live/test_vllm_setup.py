@@ -15,10 +15,10 @@ from small_runs import BASE
 
 from rlsim.core.errors import RlsimError
 from rlsim.live.vllm.setup import EngineSetup, engine_args, paced_setup, require_vllm, scheduler_name, setup_of
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.schema import Scenario
 
-POOL = plan(Scenario.model_validate(BASE)).pools[0]
+POOL = resolve(Scenario.model_validate(BASE)).pools[0]
 
 
 def test_a_cpu_has_the_blocks_of_the_plan_and_vllms_own_one_besides() -> None:

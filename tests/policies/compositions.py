@@ -12,7 +12,7 @@ from policy_runs import ran, scenario
 from rlsim.core.errors import DeadlockError
 from rlsim.policies import combinations
 from rlsim.policies.ordering.predictors import NAMES
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 
 Refusal = tuple[dict[str, Any], str, object, str]
 """A policy, the key that is refused, what was found there, and words of what is allowed."""
@@ -32,7 +32,7 @@ def preset(name: str, given: dict[str, Any] | None = None, **parts: dict[str, An
 def fault(policy: dict[str, Any], **changes: Any) -> tuple[str, object, str]:
     """The first fault of the policy: key, what was found, what is allowed."""
     with pytest.raises(ResolveError) as caught:
-        plan(scenario(policy, **changes))
+        resolve(scenario(policy, **changes))
     return caught.value.path, caught.value.found, caught.value.allowed
 
 

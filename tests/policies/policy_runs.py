@@ -23,7 +23,7 @@ from rlsim.core.events import (
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 from rlsim.presets import load_preset, preset_names
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
 
@@ -71,7 +71,7 @@ def scenario(policy: Mapping[str, Any], **changes: Any) -> Scenario:
 def ran(policy: Mapping[str, Any] | str, **changes: Any) -> RunLog:
     """One run; a bare name is a preset."""
     given = {"preset": policy} if isinstance(policy, str) else policy
-    return simulate(plan(scenario(given, **changes))).log
+    return simulate(resolve(scenario(given, **changes))).log
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_ticks
 from rlsim.executor.run import FinishedRun
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
 from rlsim.workload.lengths import LengthDistribution
@@ -64,7 +64,7 @@ def served(ordering: Mapping[str, Any], rate: float, replication: int = 0, **cha
     for path, value in changes.items():
         section, _, key = path.partition("__")
         made[section][key] = value
-    return simulate(plan(Scenario.model_validate({**made, "policy": {"parts": parts}})), replication)
+    return simulate(resolve(Scenario.model_validate({**made, "policy": {"parts": parts}})), replication)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from rlsim.core.ticks import to_seconds
 from rlsim.core.view import RunSizes, Sample, View
 from rlsim.executor.run import make_controller, make_world
 from rlsim.policies.ordering.predictors import outlived
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import Simulation
@@ -58,7 +58,7 @@ def planned(policy: Mapping[str, Any], sigma: float = 0.9, **changes: Any) -> Re
     for path, value in changes.items():
         section, _, key = path.partition("__")
         made[section][key] = value
-    return plan(Scenario.model_validate({**made, "policy": dict(policy)}))
+    return resolve(Scenario.model_validate({**made, "policy": dict(policy)}))
 
 
 def ran(made: ResolvedScenario, replication: int, free_pool: bool = True) -> RunLog:

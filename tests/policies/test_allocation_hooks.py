@@ -17,7 +17,7 @@ from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
 from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 from rlsim.results.metrics import ledger_tokens
 from rlsim.sim.simulation import simulate
 
@@ -282,11 +282,11 @@ TASK = {"trainer": "torch", "task": {"name": "successor"}}
 
 def test_deciding_by_rewards_needs_somebody_who_gives_them() -> None:
     with pytest.raises(ResolveError) as caught:
-        plan(scenario(DAPO))
+        resolve(scenario(DAPO))
     assert caught.value.path == "learning"
-    plan(scenario(DAPO, live=TASK))
+    resolve(scenario(DAPO, live=TASK))
 
 
 def test_a_task_gives_no_rewards_to_simulated_samples() -> None:
     with pytest.raises(ParameterError, match="simulated samples earn nothing"):
-        simulate(plan(scenario(DAPO, live=TASK)))
+        simulate(resolve(scenario(DAPO, live=TASK)))

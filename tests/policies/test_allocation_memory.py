@@ -13,7 +13,7 @@ from remembered_groups import grown, remember, started
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.metrics import ledger_tokens, metrics
 from rlsim.sim.simulation import simulate
 
@@ -149,7 +149,7 @@ def test_a_draft_that_the_trainer_checks_costs_the_engine_no_prefill_of_its_own(
 
 
 def test_a_response_that_is_accepted_to_its_end_earns_what_it_earned() -> None:
-    made = plan(scenario(policy({"use": "spec-rl"}), **{**LEARNT, "learning": {"rejections_per_update": 0.0}}))
+    made = resolve(scenario(policy({"use": "spec-rl"}), **{**LEARNT, "learning": {"rejections_per_update": 0.0}}))
     log = simulate(made).log
     assert sum(count for tokens in [ledger_tokens(log)] for count in tokens.values()) == log.generated_tokens
     assert {row.information for row in log.progress if row.step} != {0.0}
@@ -159,7 +159,7 @@ def test_a_response_that_is_accepted_to_its_end_earns_what_it_earned() -> None:
 
 
 def test_replayed_groups_are_trained_again_at_their_real_age_and_generated_once() -> None:
-    made = plan(scenario(policy({"use": "replay", "max_uses": 2}), **LEARNT))
+    made = resolve(scenario(policy({"use": "replay", "max_uses": 2}), **LEARNT))
     run = simulate(made)
     trained = Counter(sample for batch in batches(run.log) for sample in batch)
     found = metrics(run)

@@ -18,7 +18,7 @@ from rlsim.core.commands import Abort, CallTool, Submit, Sync
 from rlsim.core.events import Aborted, Started, ToolReturned
 from rlsim.executor.run import make_controller
 from rlsim.presets import load_preset, preset_names
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.sim.simulation import simulate
 
 EVERY = pytest.mark.parametrize("preset", POLICIES)
@@ -57,7 +57,7 @@ def test_every_sample_has_one_fate_and_every_token_is_in_the_ledger(preset: str)
 
 @EVERY
 def test_a_fresh_controller_gives_the_same_commands_for_the_recorded_events(preset: str) -> None:
-    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **AGENTS))
+    made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **AGENTS))
     log = simulate(made).log
     fresh = make_controller(made, made.workload_of(0))
     assert [tuple(fresh.handle(row.now, row.event)) for row in log.decisions] == [row.commands for row in log.decisions]

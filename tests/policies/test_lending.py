@@ -19,7 +19,7 @@ from rlsim.core.ticks import to_ticks
 from rlsim.core.view import Group, RunSizes, View
 from rlsim.executor.run import make_controller
 from rlsim.policies.placement import DynamicSchedule, HybridSwitching, Switching
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.resolve.scenario import gpus_used
 from rlsim.results.metrics import metrics
 from rlsim.results.tables import digest
@@ -78,7 +78,7 @@ def test_lent_replicas_run_no_step_outside_a_loan(preset: str, seed: int) -> Non
 
 def test_gpus_go_back_in_the_event_that_completes_the_batch() -> None:
     policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": {"use": "lend-while-idle"}}}
-    made = plan(scenario(policy, **LENT))
+    made = resolve(scenario(policy, **LENT))
     controller = make_controller(made, made.workload_of(0))
     before, recalls = "idle", 0
     for now, event, _ in simulate(made).log.decisions:
@@ -94,7 +94,7 @@ def test_gpus_go_back_in_the_event_that_completes_the_batch() -> None:
 
 def test_calls_on_gpus_that_go_back_are_cut_and_go_on_elsewhere() -> None:
     policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": {"use": "lend-while-idle"}}}
-    made = plan(scenario(policy, **LENT))
+    made = resolve(scenario(policy, **LENT))
     controller = make_controller(made, made.workload_of(0))
     cut = 0
     for now, event, _ in simulate(made).log.decisions:
@@ -213,7 +213,7 @@ def test_v1_raises_its_share_with_each_idle_step_from_the_second_on_and_lowers_i
 def test_v1_deals_what_is_under_way_anew_over_all_replicas() -> None:
     """On four replicas, two of them lent: as many calls on each, but for one."""
     preset = "verl-v1-separate-async-hybrid"
-    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **LENT))
+    made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **LENT))
     controller = make_controller(made, made.workload_of(0))
     before, dealt = "idle", 0
     for now, event, commands in simulate(made).log.decisions:
@@ -263,7 +263,7 @@ def test_the_dynamic_schedule_learns_from_what_the_trainer_waited_for() -> None:
 @pytest.mark.parametrize("preset", HYBRIDS)
 def test_shared_gpus_count_once(preset: str) -> None:
     agents = AGENTS if "agentic" in preset else {}
-    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **LENT, **agents))
+    made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **LENT, **agents))
     run = simulate(made)
     read = digest(run)
     assert gpus_used(made) == 4
@@ -283,7 +283,7 @@ def test_shared_gpus_count_once(preset: str) -> None:
 
 def test_of_a_trainer_that_lends_a_part_the_rest_still_counts() -> None:
     policy = {"preset": "areal", "max_head_offpolicyness": 2, "parts": {"placement": {"use": "lend-while-idle"}}}
-    run = simulate(plan(scenario(policy, cluster__gpus=5, rollout__gpus=4, trainer__gpus=2)))
+    run = simulate(resolve(scenario(policy, cluster__gpus=5, rollout__gpus=4, trainer__gpus=2)))
     end = run.log.end
     lent = sum(span.end - span.start for span in run.log.spans if span.what == "lent")
     shares = metrics(run).utilisation

@@ -22,7 +22,7 @@ from rlsim.policies.ordering.chunked import Divided
 from rlsim.policies.ordering.predictors import outlived, prediction_error
 from rlsim.policies.ordering.priorities import Ageing, Fcfs, FeedbackQueue, LongestFirst, ShortestFirst
 from rlsim.policies.registry import CHOICES
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 
 few = settings(max_examples=10, deadline=None)
 SHAPE = RunSizes(prompts_per_step=2, group_size=4, replicas=2, max_num_seqs=8)
@@ -69,14 +69,14 @@ def lengths(log: RunLog) -> dict[int, int]:
 def test_an_order_that_engines_would_ignore_is_refused_with_their_key(use: str) -> None:
     policy = ordered(use, tokens_per_second=1.0) if use == "ageing" else ordered(use)
     with pytest.raises(ResolveError) as caught:
-        plan(scenario(policy))
+        resolve(scenario(policy))
     assert caught.value.path == "rollout.scheduling_policy"
-    plan(scenario(policy, rollout__scheduling_policy="priority"))
+    resolve(scenario(policy, rollout__scheduling_policy="priority"))
 
 
 def test_fcfs_runs_on_engines_of_either_kind() -> None:
     for queue in ("fcfs", "priority"):
-        plan(scenario(ordered("fcfs"), rollout__scheduling_policy=queue))
+        resolve(scenario(ordered("fcfs"), rollout__scheduling_policy=queue))
 
 
 @few
@@ -135,7 +135,7 @@ def test_parts_that_read_lengths_to_come_say_oracle_and_fail_without_one() -> No
 def test_the_noisy_predictor_has_the_error_that_it_states(sigma: float) -> None:
     sizes = {"workload__prompts_per_step": 100, "workload__group_size": 8, "workload__response_tokens": 2000}
     policy = ordered("longest-first", predictor="noisy", sigma=sigma)
-    made = plan(scenario(policy, rollout__scheduling_policy="priority", **sizes))
+    made = resolve(scenario(policy, rollout__scheduling_policy="priority", **sizes))
     found = prediction_error(submitted(made))
     assert found.predictions == 800
     assert abs(found.bias) <= 4 * sigma / math.sqrt(800) + 1e-12

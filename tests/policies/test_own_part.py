@@ -13,7 +13,7 @@ from policy_runs import commands, moments, ran, scenario
 from rlsim.core.commands import Submit
 from rlsim.core.errors import DeadlockError
 from rlsim.core.events import Scored
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 
 RECIPE = Path(__file__).parents[2] / "docs" / "develop" / "extending.md"
 
@@ -96,7 +96,7 @@ def test_a_module_of_the_current_directory_hides_no_installed_one(
 def test_a_part_that_cannot_be_had_is_named_with_the_reason(beside: Path, use: str, source: str, reason: str) -> None:
     (beside / "my_module.py").write_text(source, encoding="utf-8")
     with pytest.raises(ResolveError) as caught:
-        plan(scenario(admission(use, limit=3)))
+        resolve(scenario(admission(use, limit=3)))
     assert caught.value.path == "policy.parts.admission.use"
     assert caught.value.found == use
     assert reason in caught.value.allowed
@@ -116,14 +116,14 @@ def test_its_parameters_are_checked_like_any_others(
 ) -> None:
     (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
     with pytest.raises(ResolveError) as caught:
-        plan(scenario(admission("my_module:Trickle", **given)))
+        resolve(scenario(admission("my_module:Trickle", **given)))
     assert (caught.value.path, caught.value.found) == (f"policy.parts.admission.{key}", found)
 
 
 def test_a_part_that_lacks_what_its_choice_asks_is_refused(beside: Path) -> None:
     (beside / "my_module.py").write_text(recipe().replace("def room", "def space"), encoding="utf-8")
     with pytest.raises(ResolveError, match=r"a part with room \(rlsim\.policies\.protocols\.Admission\)"):
-        plan(scenario(admission("my_module:Trickle", limit=3)))
+        resolve(scenario(admission("my_module:Trickle", limit=3)))
 
 
 def test_a_run_that_stalls_reports_the_gate_what_waits_and_since_when(beside: Path) -> None:

@@ -26,7 +26,7 @@ from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.leftovers import OffPolicySteps
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 
 few = settings(max_examples=8, deadline=None)
 seeds = st.integers(0, 10_000)
@@ -195,7 +195,7 @@ def test_miles_retry_draws_each_prompt_again_that_drop_loses() -> None:
 
 def test_an_unknown_handler_is_refused_with_those_that_exist() -> None:
     with pytest.raises(ResolveError) as caught:
-        plan(scenario({"preset": "miles-fully-async", "async_unused_samples_handler": "keep"}))
+        resolve(scenario({"preset": "miles-fully-async", "async_unused_samples_handler": "keep"}))
     assert (caught.value.path, caught.value.allowed) == ("policy.async_unused_samples_handler", "drop, retry")
 
 
@@ -345,4 +345,4 @@ def test_sao_trains_samples_in_the_order_in_which_they_end(seed: int, seats: int
 
 def test_sao_refuses_larger_groups() -> None:
     with pytest.raises(ResolveError, match=r"workload\.group_size: 1"):
-        plan(scenario({"preset": "sao"}, workload__group_size=2))
+        resolve(scenario({"preset": "sao"}, workload__group_size=2))

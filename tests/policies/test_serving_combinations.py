@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policy_runs import scenario
 
 from rlsim.executor.run import make_controller
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 from rlsim.results.replay.decisions import replay
 from rlsim.sim.simulation import simulate
 
@@ -39,7 +39,9 @@ def test_open_arrivals_with_any_other_parts_are_refused_or_run_to_the_end(
 @given(parts=PARTS | SERVING_PARTS, seed=st.integers(0, 99))
 def test_what_was_recorded_is_what_a_fresh_controller_would_do_again(parts: dict[str, Any], seed: int) -> None:
     try:
-        made = plan(scenario({"parts": parts}, seed=seed, workload__group_size=1, workload__classes=CLASSES, **RANKS))
+        made = resolve(
+            scenario({"parts": parts}, seed=seed, workload__group_size=1, workload__classes=CLASSES, **RANKS)
+        )
     except ResolveError:
         return
     log = simulate(made).log
@@ -79,6 +81,6 @@ def test_what_would_hold_requests_back_or_starve_a_batch_is_refused(
 
 def test_a_batch_of_certain_requests_may_starve_and_is_refused_with_an_order_by_rank_only() -> None:
     parts = {**SERVED, "batching": {"use": "exact-target"}}
-    plan(scenario({"parts": parts}, workload__group_size=1))
+    resolve(scenario({"parts": parts}, workload__group_size=1))
     path, *_ = fault({"parts": {**parts, "ordering": {"use": "shortest-first"}}}, workload__group_size=1, **RANKS)
     assert path == "policy.parts.batching.use"

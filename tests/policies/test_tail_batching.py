@@ -14,7 +14,7 @@ from policy_runs import ran, scenario, start_lags
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import Finished, Started, Synced
 from rlsim.core.log import RunLog
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 
 few = settings(max_examples=12, deadline=None)
 sizes = {
@@ -137,11 +137,11 @@ def test_without_over_issue_it_is_the_synchronous_policy() -> None:
 @pytest.mark.parametrize("value", [0.99, float("nan")])
 def test_a_round_smaller_than_a_batch_is_refused(name: str, value: float) -> None:
     with pytest.raises(ResolveError) as caught:
-        plan(scenario({"preset": "rollpacker", name: value}))
+        resolve(scenario({"preset": "rollpacker", name: value}))
     assert caught.value.path == f"policy.{name}"
 
 
 def test_rounds_that_nothing_ends_are_refused() -> None:
     with pytest.raises(ResolveError) as caught:
-        plan(scenario({"preset": "rollpacker", "parts": {"leftovers": {"use": "keep-all"}}}))
+        resolve(scenario({"preset": "rollpacker", "parts": {"leftovers": {"use": "keep-all"}}}))
     assert caught.value.path == "policy.parts.leftovers.use"

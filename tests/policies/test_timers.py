@@ -19,7 +19,7 @@ from rlsim.core.view import RunSizes, View
 from rlsim.executor.run import make_controller
 from rlsim.executor.termination import Timers
 from rlsim.policies.protocols import Unit
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.replay.decisions import replay
 from rlsim.sim.simulation import simulate
 
@@ -84,7 +84,7 @@ def test_timers_alone_keep_no_run_alive() -> None:
 
 def test_a_recorded_run_with_timers_is_what_its_controller_would_do_again() -> None:
     for policy in (own("Drip"), {"preset": "laminar-repack", "replica_batch": 4, "repack_seconds": 0.5}):
-        made = plan(scenario(policy))
+        made = resolve(scenario(policy))
         run = simulate(made)
         assert any(isinstance(row.event, Woke) for row in run.log.decisions)
         replay(run.log.decisions, make_controller(made, made.workload_of(0)))

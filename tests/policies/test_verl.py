@@ -17,7 +17,7 @@ from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.admission.bounded_staleness import Budget, PerVersionBudget
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.tables import tables
 from rlsim.results.utilisation import verl_rollouter_idle_ratio
 from rlsim.sim.simulation import simulate
@@ -274,5 +274,5 @@ def test_v1_separate_trains_a_mini_batch_before_the_batch_is_complete() -> None:
 def test_local_updates_are_the_intra_batch_lag_of_their_step() -> None:
     given = {"trigger_parameter_sync_step": 2, "require_batches": 2}
     sizes = {"workload__prompts_per_step": 8}
-    run = simulate(plan(scenario({"preset": "verl-fully-async-stream", **given}, **sizes)))
+    run = simulate(resolve(scenario({"preset": "verl-fully-async-stream", **given}, **sizes)))
     assert tables(run)["updates"].intra_batch_lag_max.tolist() == [3.0] * 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlsim.core.errors import ScenarioError
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 from rlsim.scenario.document import load
 
 TEXT = """\
@@ -44,7 +44,7 @@ def faults_of(path: Path | str, arm: str | None = None, sets: tuple[str, ...] = 
     """What a user is told; an empty answer when the scenario is fine."""
     try:
         document = load(path, sets=sets)
-        plan(document.resolve(arm))
+        resolve(document.resolve(arm))
     except ResolveError as error:
         return document.scenario_error(error.errors, arm).faults
     except ScenarioError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 
@@ -45,7 +45,7 @@ def test_there_are_scenarios() -> None:
 def test_a_shipped_scenario_is_planned_as_it_stands(file: Path, arm: str | None) -> None:
     document = load(file)
     try:
-        plan(document.resolve(arm))
+        resolve(document.resolve(arm))
     except ResolveError as error:
         pytest.fail(str(document.scenario_error(error.errors, arm)))
 
@@ -56,6 +56,6 @@ def test_a_shipped_scenario_runs_when_shortened(file: Path, arm: str | None) -> 
     size = min(16, whole.workload.prompts_per_step)
     members = min(8 if whole.learning else 2, whole.workload.group_size)
     smaller = (f"workload.prompts_per_step={size}", f"workload.group_size={members}")
-    log = simulate(plan(load(file, sets=(*SHORT, *smaller)).resolve(arm))).log
+    log = simulate(resolve(load(file, sets=(*SHORT, *smaller)).resolve(arm))).log
     assert len(log.iterations) == 2
     assert sum(row.tokens for row in log.final) + log.undelivered_tokens == log.generated_tokens > 0

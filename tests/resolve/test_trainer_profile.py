@@ -11,7 +11,7 @@ from rlsim.costs.catalogue import device, model
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
 from rlsim.costs.profile import Profile, load_profile
 from rlsim.costs.sections import TrainingFit
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.document import load
 
 LLAMA, H100 = model("Llama-3.1-8B"), device("H100-SXM")
@@ -38,7 +38,7 @@ def scenario(tmp_path: Path, *edits: tuple[str, str], made: Profile | None = Non
 
 
 def test_the_trainer_takes_the_seconds_of_the_profile(tmp_path: Path) -> None:
-    made = plan(load(scenario(tmp_path)).resolve(None))
+    made = resolve(load(scenario(tmp_path)).resolve(None))
     cost = made.training
     shares = (cost.mfu, cost.config.logprob_mfu, cost.config.attention_mfu)
     assert shares == pytest.approx((4e14 / 989e12, 5e14 / 989e12, 2e14 / 989e12))
@@ -57,7 +57,7 @@ def test_a_profile_of_other_hardware_stands_for_it_only_when_the_user_says_so(tm
     assert "trainer.profile: found 'mine'" in fault
     assert "cluster.allow_other_hardware: true (device L4 is not H100-SXM)" in fault
     path = scenario(tmp_path, ("gpus: 16", "gpus: 16\n  allow_other_hardware: true"), made=other)
-    assert plan(load(path).resolve(None)).training.mfu == pytest.approx(4e14 / 989e12)
+    assert resolve(load(path).resolve(None)).training.mfu == pytest.approx(4e14 / 989e12)
 
 
 @pytest.mark.parametrize(

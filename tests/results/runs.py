@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from rlsim.executor.run import FinishedRun
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 
@@ -47,7 +47,7 @@ PRESETS = {
 @cache
 def small_plan(preset: str = "sync-colocated", extra: tuple[str, ...] = ()) -> ResolvedScenario:
     sets = [f"policy.preset={preset}", *SMALL, *PRESETS[preset], *extra]
-    return plan(load(QUICKSTART, sets=sets).resolve("on-policy colocated"))
+    return resolve(load(QUICKSTART, sets=sets).resolve("on-policy colocated"))
 
 
 @cache

@@ -13,7 +13,7 @@ from runs import PRESETS, TURNS, small_run
 
 from rlsim.core.commands import Submit
 from rlsim.core.events import Aborted, Finished
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.activity import activity
 from rlsim.results.history import read_history
 from rlsim.results.metrics import metrics
@@ -99,7 +99,7 @@ def test_every_step_trains_one_batch(preset: str) -> None:
 
 def test_a_response_that_the_policy_ends_has_ended_when_it_was_cut() -> None:
     sets = ["run.steps=12", "run.warmup_steps=6"]
-    run = simulate(plan(load(WATCHED, sets=sets).resolve("precog")), 0)
+    run = simulate(resolve(load(WATCHED, sets=sets).resolve("precog")), 0)
     samples = tables(run)["samples"].query("fate == 'trained'")
     cut = samples[samples.finish_reason == "cut"]
     assert 0 < len(cut) < len(samples)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import pytest
 from small_tables import activity, run_tables, services
 
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results import trace
 from rlsim.results.tables import tables
 from rlsim.scenario.document import load
@@ -21,7 +21,7 @@ ARMS = ["on-policy colocated", "one-off 8+8", "bounded staleness 8+8"]
 
 @pytest.fixture(scope="module", params=ARMS)
 def simulated(request):
-    return tables(simulate(plan(load(QUICKSTART, sets=SMALL).resolve(request.param)), steps=3))
+    return tables(simulate(resolve(load(QUICKSTART, sets=SMALL).resolve(request.param)), steps=3))
 
 
 def events(found, phase, **options):

@@ -16,7 +16,7 @@ from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import RunSizes, View
 from rlsim.executor.run import make_controller, make_world
 from rlsim.policies.protocols import Batch, Unit
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import Simulation, simulate
 
@@ -73,7 +73,7 @@ def scenario(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def planned(changes: Mapping[str, Any] | None = None) -> ResolvedScenario:
     """The small scenario, built."""
-    return plan(Scenario.model_validate(scenario(changes)))
+    return resolve(Scenario.model_validate(scenario(changes)))
 
 
 def ran(changes: Mapping[str, Any] | None = None) -> RunLog:

@@ -11,7 +11,7 @@ from small_cases import CASE, written
 from evidence import results_pages
 from evidence.cases_page import BEGIN, END, put
 from rlsim.core.errors import DeadlockError, ParameterError, ScenarioError
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.case import Case
 from rlsim.studies.explain.cases import Answer, answers, case_files, read_case
@@ -126,7 +126,7 @@ def test_there_are_at_least_twenty_cases_of_their_own() -> None:
 def test_a_shipped_case_can_be_run_and_is_in_the_document(file: Path) -> None:
     question = read_case(file)
     for scenario in question.arms.values():
-        plan(scenario)
+        resolve(scenario)
         assert scenario.run.replications >= 3
     assert f"| {question.case.id} | {question.case.question} |" in DOCUMENT
     assert all(given in DOCUMENT for given in question.case.assumptions)

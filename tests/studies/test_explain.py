@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_cases import written
 
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.document import load
 from rlsim.studies.explain.candidates import candidates, changed_scenario
 from rlsim.studies.explain.explain import Explanation, explain
@@ -19,7 +19,7 @@ WORKLOAD = "response_tokens: 50}"
 
 
 def planned(directory: Path, *changes: tuple[str, str]) -> ResolvedScenario:
-    return plan(load(str(written(directory, "", *changes))).resolve())
+    return resolve(load(str(written(directory, "", *changes))).resolve())
 
 
 def explained(directory: Path, *changes: tuple[str, str]) -> tuple[Explanation, ResolvedScenario]:

@@ -18,7 +18,7 @@ from rlsim.frameworks.importing import Imported, import_config
 from rlsim.frameworks.mapping import Mode
 from rlsim.frameworks.registry import FRAMEWORKS
 from rlsim.presets import load_preset, preset_names
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.scenario.schema import Scenario
 
 SUFFIX = {"yaml": ".yaml", "toml": ".toml", "hydra": ".sh", "flags": ".sh"}
@@ -150,7 +150,7 @@ def test_a_mode_with_the_defaults_of_its_preset_can_be_planned_after_the_round_t
     scenario = Scenario.model_validate(sized(mode.preset, mode.shares_gpus, **overs))
     made = read(export_config(scenario, framework).text, framework, SUFFIX[FRAMEWORKS[framework].format])
     assert made.refused == []
-    plan(Scenario.model_validate(made.tree))
+    resolve(Scenario.model_validate(made.tree))
 
 
 def test_a_policy_of_another_framework_is_refused_with_those_that_can_be_expressed() -> None:

@@ -14,7 +14,7 @@ from evidence import results_pages
 from evidence.claim_runs import make
 from evidence.claims import Bracket, Found, as_json, as_text, brackets, conditioned, hunt, ratio
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.statistics import interval, paired_ratio
 from rlsim.scenario.document import Document, load
@@ -86,7 +86,7 @@ def looked_for(document: Document) -> Bracket:
 
 
 def usd_per_hour(scenario: Scenario) -> float:
-    made = plan(scenario)
+    made = resolve(scenario)
     return gpus_used(made) * price(made)[0]
 
 
@@ -254,8 +254,8 @@ def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> No
     for case in asked.cases:
         assert len(case.baseline) == len(case.improved) > 1, case.label
         arms = [order.scenario for order in (case.baseline[0], case.improved[0])]
-        if len({pool.device for arm in arms for pool in plan(arm).pools}) == 1:
-            assert len({gpus_used(plan(arm)) for arm in arms}) == 1, f"{case.label}: both arms use as many GPUs"
+        if len({pool.device for arm in arms for pool in resolve(arm).pools}) == 1:
+            assert len({gpus_used(resolve(arm)) for arm in arms}) == 1, f"{case.label}: both arms use as many GPUs"
         else:
             assert usd_per_hour(arms[1]) == pytest.approx(usd_per_hour(arms[0]), rel=0.15), f"{case.label}: money"
 

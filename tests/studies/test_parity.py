@@ -12,7 +12,7 @@ from policy_runs import AGENTS, POLICIES, scenario
 
 from rlsim.core.errors import ParameterError
 from rlsim.live.backends import Fake
-from rlsim.resolve import ResolvedScenario, plan
+from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 from rlsim.studies.parity import report
@@ -34,7 +34,7 @@ EVERY = pytest.mark.parametrize("preset", FIVE)
 
 
 def planned(preset: str, **changes: Any) -> ResolvedScenario:
-    return plan(scenario({"preset": preset, **POLICIES[preset]}, **{**LONGER, **changes}))
+    return resolve(scenario({"preset": preset, **POLICIES[preset]}, **{**LONGER, **changes}))
 
 
 def compared(preset: str, backend: Any, repeats: int = 1, **changes: Any) -> ArmParity:
@@ -47,7 +47,7 @@ def compared(preset: str, backend: Any, repeats: int = 1, **changes: Any) -> Arm
 @pytest.mark.parametrize("preset", POLICIES)
 @pytest.mark.parametrize("world", [{}, AGENTS], ids=["plain", "agents"])
 def test_a_fake_run_has_no_error_of_any_kind(preset: str, world: dict[str, Any]) -> None:
-    made = plan(scenario({"preset": preset, **POLICIES[preset]}, **world))
+    made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **world))
     if preset == "tailsieve":
         with pytest.raises(ParameterError, match="a part that is no oracle"):
             study("test", {preset: made}, Fake(), Ask("fake", 1))

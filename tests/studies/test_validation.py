@@ -13,7 +13,7 @@ from matplotlib.collections import PathCollection
 
 from evidence import results_pages
 from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.resolve import plan
+from rlsim.resolve import resolve
 from rlsim.results.plots.validation import Point, predicted_and_measured
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.document import load
@@ -58,7 +58,7 @@ TUNABLE = (
 @pytest.mark.parametrize("source", ENTRIES)
 def test_every_arm_can_be_built(source: Source) -> None:
     for scenario in source.scenarios.values():
-        plan(scenario)
+        resolve(scenario)
 
 
 @pytest.mark.parametrize("source", ENTRIES)

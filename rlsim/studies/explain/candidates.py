@@ -13,7 +13,7 @@ from math import lcm
 
 from rlsim.core.errors import RlsimError
 from rlsim.presets import load_preset
-from rlsim.resolve import ResolvedScenario, ResolveError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 
@@ -95,7 +95,7 @@ def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scen
     """The scenario with values by key path; None where that is refused, or changes nothing."""
     try:
         changed = override(scenario, settings)
-        plan(changed)
+        resolve(changed)
     except (ResolveError, RlsimError):
         return None
     return changed if changed != scenario else None

@@ -10,7 +10,7 @@ from typing import Any
 from rlsim.core.errors import ParameterError
 from rlsim.executor.run import FinishedRun
 from rlsim.live.run import Backend, refuse
-from rlsim.resolve import ResolvedScenario, ResolveError, plan
+from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.results.store import write_run
 from rlsim.scenario.document import Document
 from rlsim.scenario.override import override, paths
@@ -75,7 +75,7 @@ def study(
     chosen = dict(plans)
     if fitted is not None:
         settings = paths(fitted.overrides)
-        chosen = {arm: plan(override(made.scenario, settings)) for arm, made in plans.items()}
+        chosen = {arm: resolve(override(made.scenario, settings)) for arm, made in plans.items()}
     predicted = {arm: simulate(made, REPLICATION) for arm, made in chosen.items()}
     trials: dict[str, list[Trial]] = {arm: [] for arm in plans}
     late: dict[str, list[float]] = {arm: [] for arm in plans}
@@ -123,7 +123,7 @@ def chosen_plans(
 
 def _planned(document: Document, scenario: Scenario, arm: str | None) -> ResolvedScenario:
     try:
-        return plan(scenario)
+        return resolve(scenario)
     except ResolveError as error:
         raise document.scenario_error(error.errors, arm) from error
 

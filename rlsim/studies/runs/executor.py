@@ -128,11 +128,11 @@ def _begin_worker() -> None:
 
 def _planned_once(order: Order) -> ResolvedScenario:
     """The plan of a run, made once for replications in a row."""
-    from rlsim.resolve import plan
+    from rlsim.resolve import resolve
 
     if order.run not in _planned:
         _planned.clear()
-        _planned[order.run] = plan(order.scenario)
+        _planned[order.run] = resolve(order.scenario)
     return _planned[order.run]
 
 

@@ -53,7 +53,7 @@ class Outcome:
 
 def perform(task: Task) -> Outcome:
     """Make one run in this process."""
-    from rlsim.resolve import plan
+    from rlsim.resolve import resolve
     from rlsim.results.allocation import allotted, allotted_columns
     from rlsim.results.bottleneck import verdict
     from rlsim.results.latency import latency
@@ -62,7 +62,7 @@ def perform(task: Task) -> Outcome:
     from rlsim.results.tables import digest
     from rlsim.sim.simulation import simulate
 
-    made = plan(task.scenario)
+    made = resolve(task.scenario)
     run = simulate(made, task.replication)
     read = digest(run)
     told = metrics_of(read)

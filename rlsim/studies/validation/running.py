@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlsim.core.errors import RlsimError
-from rlsim.resolve import ResolveError, plan
+from rlsim.resolve import ResolveError, resolve
 from rlsim.results.statistics import Estimate, interval, paired_ratio
 from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.scenario.schema import Scenario
@@ -117,6 +117,6 @@ def _predicted(source: Source, arm: str, row: Published, attempts: Attempts) -> 
 
 def _engine_step(row: Published, scenario: Scenario) -> tuple[Estimate | None, str]:
     try:
-        return interval([engine_step_seconds(row, plan(scenario))]), ""
+        return interval([engine_step_seconds(row, resolve(scenario))]), ""
     except ResolveError as refused:
         return None, "; ".join(map(str, refused.errors))
