@@ -18,7 +18,7 @@ from rlsim.cli.main import app, main
 from rlsim.core.errors import RlsimError
 from rlsim.costs.profile import list_profiles, load_profile
 from rlsim.frameworks.catalogue import part_texts, preset_texts
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import CHOICES, parts_of
 from rlsim.presets import load_preset, preset_names
 from rlsim.resolve import resolve
 from rlsim.results.metrics import metrics
@@ -44,7 +44,7 @@ def needs_of(preset: str) -> dict[str, Any]:
 
 def parts() -> dict[str, tuple[str, ...]]:
     """The names of the registered parts by choice."""
-    return {choice: tuple(found) for choice, found in CHOICES.items()}
+    return {choice: tuple(parts_of(choice)) for choice in CHOICES}
 
 
 def profiles() -> list[str]:

@@ -48,7 +48,7 @@ class Trickle:
     def start(self, shape):
         return self
 
-    def room(self, view):
+    def capacity(self, view):
         left = (view.steps_done + self.ahead) * view.shape.prompts_per_step - view.started_groups
         return min(self.limit - view.open_groups, left), "trickle"
 

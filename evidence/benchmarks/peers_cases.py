@@ -59,7 +59,7 @@ class Once:
         """Nothing to check."""
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """What is left of the batch."""
         return view.shape.prompts_per_step - view.started_groups, "once"
 

@@ -20,7 +20,7 @@ class Entrance:
         """Whether a group entered that is complete already."""
 
     def admit(self) -> None:
-        """Let in what the admission part has room for."""
+        """Let in what the admission part has capacity for."""
         view, admission = self._view, self._policy.admission
         if not self._rollouts.accepts_calls:
             view.gate = "train" if self._rollouts.reachable and view.trainer != "lost" else "lost"
@@ -29,12 +29,12 @@ class Entrance:
             view.gate = "drain"
             return
         enter = self._enter_group if admission.unit == "group" else self._enter_sample
-        room, gate = admission.room(view)
-        while room > 0:
-            entered = [sample for _ in range(room) for sample in enter()]
+        capacity, gate = admission.capacity(view)
+        while capacity > 0:
+            entered = [sample for _ in range(capacity) for sample in enter()]
             for sample in entered:  # All are in before the first is placed: dispatch sees the whole batch.
                 self._rollouts.start(sample)
-            room, gate = admission.room(view)
+            capacity, gate = admission.capacity(view)
         view.gate = gate
 
     def _enter_group(self) -> list[Sample]:

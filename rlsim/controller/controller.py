@@ -42,7 +42,7 @@ from rlsim.core.events import (
 from rlsim.core.loads import Loads
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, RunSizes, Sample, View
-from rlsim.policies.protocols import Batch, Elastic, Policy, Tests
+from rlsim.policies.protocols import Batch, ElasticReplicas, Policy, Tests
 
 
 class Controller:
@@ -75,8 +75,9 @@ class Controller:
         self._branching = Branching(allocation, self.view, self._rollouts, self._entrance)
         self._allotment = Allotment(allocation, self.view, self._rollouts, self._entrance, loader, self._branching)
         self._alarms = Alarms(policy, self.view, self._out)
-        placement = policy.placement
-        self._loan = Loan(placement, self.view, self._rollouts, self._out) if isinstance(placement, Elastic) else None
+        self._loan: Loan | None = None
+        if isinstance(policy.placement, ElasticReplicas):
+            self._loan = Loan(policy.placement, self.view, self._rollouts, self._out)
         self.iterations = 0
         """Training steps ended, publication included."""
         self._batch = Batch(())

@@ -6,13 +6,13 @@ from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Command, SetRole
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import View
-from rlsim.policies.protocols import Elastic
+from rlsim.policies.protocols import ElasticReplicas
 
 
 class Loan:
     """The lent replicas are closed to calls unless the trainer's state is ``lent``."""
 
-    def __init__(self, placement: Elastic, view: View, rollouts: Rollouts, out: list[Command]) -> None:
+    def __init__(self, placement: ElasticReplicas, view: View, rollouts: Rollouts, out: list[Command]) -> None:
         self._placement, self._view, self._rollouts, self._out = placement, view, rollouts, out
         self._replicas = view.shape.lent_replicas
         self._asked: Ticks = 0

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from itertools import pairwise
 from typing import Any
 
 from rlsim.core.errors import unknown
 from rlsim.policies import protocols
 from rlsim.policies.protocols import DEFAULTS
-from rlsim.policies.registry import CHOICES, Part
+from rlsim.policies.registry import CHOICES, Part, parts_of
 from rlsim.presets import Preset, load_preset, preset_names
 
 
@@ -62,7 +61,7 @@ def choice_texts() -> dict[str, str]:
 
 def part_texts() -> list[PartText]:
     """Every registered part, by choice."""
-    return [_part(choice, name, cls) for choice, found in CHOICES.items() for name, cls in found.items()]
+    return [_part(choice, name, cls) for choice in CHOICES for name, cls in parts_of(choice).items()]
 
 
 def preset_texts() -> list[PresetText]:
@@ -73,12 +72,12 @@ def preset_texts() -> list[PresetText]:
 def described(name: str) -> list[PresetText | PartText]:
     """The preset or the parts of that name, or all parts of a choice; an unknown name is refused."""
     presets, parts = preset_texts(), part_texts()
-    found: list[PresetText | PartText] = [preset for preset in presets if preset.name == name]
-    found += [part for part in parts if name in (part.name, part.choice)]
-    if not found:
+    matches: list[PresetText | PartText] = [preset for preset in presets if preset.name == name]
+    matches += [part for part in parts if name in (part.name, part.choice)]
+    if not matches:
         names = {*CHOICES, *(preset.name for preset in presets), *(part.name for part in parts)}
         raise unknown("policies show", name, names)
-    return found
+    return matches
 
 
 def shown(value: object) -> str:
@@ -90,8 +89,8 @@ def shown(value: object) -> str:
 
 def shown_part(spec: dict[str, Any]) -> str:
     """A part specification in one line: its name and what is set."""
-    given = ", ".join(f"{key}: {shown(value)}" for key, value in spec.items() if key != "use")
-    return f"{spec['use']} ({given})" if given else str(spec["use"])
+    settings = ", ".join(f"{key}: {shown(value)}" for key, value in spec.items() if key != "use")
+    return f"{spec['use']} ({settings})" if settings else str(spec["use"])
 
 
 def _preset(preset: Preset) -> PresetText:
@@ -99,38 +98,37 @@ def _preset(preset: Preset) -> PresetText:
     parts |= {choice: {"use": use} for choice, use in DEFAULTS.items() if choice not in parts}
     parameters = tuple(
         ParameterText(
-            name, type(found.default).__name__ if found.default is not None else "", shown(found.default), found.help
+            name,
+            type(parameter.default).__name__ if parameter.default is not None else "",
+            shown(parameter.default),
+            parameter.help,
         )
-        for name, found in preset.parameters.items()
+        for name, parameter in preset.parameters.items()
     )
-    admission = inspect.getdoc(CHOICES["admission"][parts["admission"]["use"]]) or ""
+    admission = inspect.getdoc(parts_of("admission")[parts["admission"]["use"]]) or ""
     return PresetText(
-        preset.name,
-        preset.summary,
-        preset.version,
-        preset.source,
-        preset.bound,
-        parameters,
-        parts,
-        preset.needs,
-        admission,
+        name=preset.name,
+        summary=preset.summary,
+        version=preset.version,
+        source=preset.source,
+        bound=preset.bound,
+        parameters=parameters,
+        parts=parts,
+        needs=preset.needs,
+        admission=admission,
     )
 
 
 def _part(choice: str, name: str, cls: type[Part]) -> PartText:
     doc = inspect.getdoc(cls) or ""
     helps = _field_docs(cls)
-    parameters = tuple(
-        ParameterText(field.name, str(field.type), _default(field), helps.get(field.name, ""))
-        for field in fields(cls)  # type: ignore[arg-type]
-    )
-    return PartText(choice, name, _first(doc), doc, parameters)
-
-
-def _default(field: Field[Any]) -> str:
-    if field.default is not MISSING:
-        return shown(field.default)
-    return "required" if field.default_factory is MISSING else shown(field.default_factory())
+    parameters: list[ParameterText] = []
+    for field in fields(cls):  # type: ignore[arg-type]
+        default = shown(field.default)
+        if field.default is MISSING:
+            default = "required" if field.default_factory is MISSING else shown(field.default_factory())
+        parameters.append(ParameterText(field.name, str(field.type), default, helps.get(field.name, "")))
+    return PartText(choice, name, _first(doc), doc, tuple(parameters))
 
 
 def _first(doc: str | None) -> str:
@@ -140,17 +138,15 @@ def _first(doc: str | None) -> str:
 
 def _field_docs(cls: type) -> dict[str, str]:
     """The string below each field, its own or inherited, which Python itself forgets."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
-        found |= _docs_below(tree.body[0])
-    return found
-
-
-def _docs_below(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    body = node.body if isinstance(node, ast.ClassDef) else []
-    for field, below in pairwise(body):
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-            yield field.target.id, " ".join(below.value.value.split())
+        definition = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        body = definition.body if isinstance(definition, ast.ClassDef) else []
+        for field, below in pairwise(body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    docs[name] = " ".join(text.split())
+    return docs

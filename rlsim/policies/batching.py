@@ -1,12 +1,9 @@
-"""A full batch of complete groups.
+"""Batching: when the trainer starts, and on which complete groups.
 
-Exactly the groups that were generated for this step.
-
-Several batches a step, each with optimizer updates of its own: verl's local updates between publications.
-
-Train on groups as they complete, a micro-batch at a time, and step the optimizer at the end of the batch.
-
-Groups of earlier steps before those of the current one: ROLL's replay buffer.
+The whole batch at once, of whatever is complete (most systems) or of exactly the groups generated for this step
+(NeMo-RL); several local batches a step, each with optimizer updates of its own (verl's fully asynchronous and V1
+trainers); micro-batches as groups complete, with one update at the end (StreamRL, verl's stream mode); or the groups
+of earlier steps before those of the current one (ROLL's replay buffer).
 """
 
 from __future__ import annotations
@@ -14,14 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlsim.core.checks import at_least, divides
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Batch
+from rlsim.policies.registry import part
 
 
+@part("batching", "complete-groups")
 @dataclass(frozen=True, slots=True)
 class CompleteGroups:
     """Start when ``prompts_per_step`` groups are complete, on the first finished or the oldest admitted ones."""
@@ -52,9 +51,12 @@ class CompleteGroups:
         return Batch(tuple(sorted(islice(view.ready, size))), updates=self.updates)
 
 
+@part("batching", "exact-target")
 @dataclass(frozen=True, slots=True)
 class ExactTarget:
     """Step t trains on the groups with target t and waits for the last of them (NeMo-RL)."""
+
+    waits_for_target: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> ExactTarget:
         """Nothing to check."""
@@ -65,7 +67,7 @@ class ExactTarget:
         size, step = view.shape.prompts_per_step, view.steps_begun
         if len(view.ready) < size:
             return None
-        wanted = tuple(sorted(group for group, found in view.ready.items() if found.target == step))
+        wanted = tuple(sorted(number for number, group in view.ready.items() if group.target == step))
         return Batch(wanted) if len(wanted) == size else None
 
 
@@ -75,6 +77,9 @@ class Local:
     def __init__(self, spec: LocalBatches, groups: int) -> None:
         self.spec, self._groups, self._taken = spec, groups, 0
         self.poll_seconds = spec.poll_seconds
+        self.batches_per_step, self.updates_per_batch = spec.batches_per_step, spec.mini_batches
+        waits = spec.max_off_policy_strategy == "wait"
+        self.waits_from_age = spec.max_off_policy_threshold if waits else None
 
     def select(self, view: View) -> Batch | None:
         """The next local batch, once there are enough groups and none that it has to wait for."""
@@ -96,6 +101,7 @@ class Local:
         return tuple(sorted(view.ready, key=lambda group: view.ready[group].version)[: self._groups])
 
 
+@part("batching", "local-batches")
 @dataclass(frozen=True, slots=True)
 class LocalBatches:
     """A step is ``batches_per_step`` batches of ``mini_batches x mini_batch_groups`` groups.
@@ -141,6 +147,9 @@ class LocalBatches:
 class Stream:
     """How far the batch under way has come."""
 
+    part_name: ClassVar[str] = "micro-batch-stream"
+    streams: ClassVar[bool] = True
+
     def __init__(self, groups: int, takes_all: bool) -> None:
         self._groups, self._takes_all, self._taken = groups, takes_all, 0
 
@@ -156,6 +165,7 @@ class Stream:
         return Batch(tuple(islice(view.ready, size)), last=size == left)
 
 
+@part("batching", "micro-batch-stream")
 @dataclass(frozen=True, slots=True)
 class MicroBatchStream:
     """Forward and backward on every ``min_groups`` complete groups; gradients accumulate over the batch."""
@@ -175,16 +185,18 @@ class MicroBatchStream:
 class Steps:
     """Looks again only when a group has been completed, begun or dropped."""
 
+    oldest_step_first: ClassVar[bool] = True
+
     def __init__(self, age: int, old_groups: int | None) -> None:
         self._age, self.old_groups = age, old_groups
-        self._seen: tuple[int, ...] = ()
+        self._counts: tuple[int, ...] = ()
 
     def select(self, view: View) -> Batch | None:
         """A batch, oldest step first; it waits for an older step while that has groups under way and is short."""
-        seen = (view.version, view.steps_begun, view.started_groups, view.dropped_groups, len(view.ready))
-        if len(view.ready) < view.shape.prompts_per_step or seen == self._seen:
+        counts = (view.version, view.steps_begun, view.started_groups, view.dropped_groups, len(view.ready))
+        if len(view.ready) < view.shape.prompts_per_step or counts == self._counts:
             return None
-        self._seen = seen
+        self._counts = counts
         chosen = self._chosen(view)
         return Batch(tuple(chosen)) if len(chosen) == view.shape.prompts_per_step else None
 
@@ -209,6 +221,7 @@ class Steps:
         return min(self.old_groups, rest)
 
 
+@part("batching", "oldest-step-first")
 @dataclass(frozen=True, slots=True)
 class OldestStepFirst:
     """Complete groups by the step in which they began, first finished within a step (ROLL ``get_batch``).

@@ -1,12 +1,9 @@
-"""The fates of work that a batch did not take.
+"""Retention: what is kept of the work that a batch did not take, and what is dropped for its age.
 
-Complete groups are dropped, or waited for, by the versions that they span: verl's V1 trainer.
-
-Work too old for the batch that it would be in: prime-rl, open-instruct.
-
-Groups that a round does not wait for are begun again later, together.
-
-Everything that began too many steps ago is given up, complete or not: ROLL's garbage collection.
+Everything is kept (AReaL, PipelineRL); a batch ends the round and the rest is cut, to be resumed or given up (slime,
+CoPRIS); groups are dropped by the versions that they span (verl V1, miles), by the step that they would be trained in
+(prime-rl, open-instruct) or by the step in which they began (ROLL); or their prompts wait for a round of their own
+(RollPacker). In scenarios the choice is named ``leftovers``.
 """
 
 from __future__ import annotations
@@ -21,8 +18,10 @@ from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import RunSizes, View
 from rlsim.policies.admission.synchronous import long_round
+from rlsim.policies.registry import part
 
 
+@part("leftovers", "keep-all")
 @dataclass(frozen=True, slots=True)
 class KeepAll:
     """Everything runs on and waits its turn; age is bounded by admission alone."""
@@ -45,6 +44,7 @@ class KeepAll:
         return ()
 
 
+@part("leftovers", "end-round")
 @dataclass(frozen=True, slots=True)
 class EndRound:
     """A batch ends the round: the rest is aborted, and resumed in the next round or given up.
@@ -73,6 +73,7 @@ class EndRound:
         return ()
 
 
+@part("leftovers", "drop-old")
 @dataclass(frozen=True, slots=True)
 class DropOld:
     """Drop what waited too long: groups by age in versions, and the oldest of a full ring buffer."""
@@ -87,6 +88,16 @@ class DropOld:
     ends_round: ClassVar[bool] = False
     keeps_unfinished: ClassVar[bool] = True
     keeps_surplus: ClassVar[bool] = True
+
+    @property
+    def may_drop(self) -> bool:
+        """With any of the limits."""
+        return (self.max_age_versions, self.max_open_age_versions, self.buffer_groups) != (None,) * 3
+
+    @property
+    def drops_by_age(self) -> bool:
+        """With a limit for complete groups."""
+        return self.max_age_versions is not None
 
     def start(self, shape: RunSizes) -> DropOld:
         """Refuse a buffer that can never hold a batch."""
@@ -103,7 +114,7 @@ class DropOld:
         old: list[int] = []
         if self.max_age_versions is not None:
             limit = view.version - self.max_age_versions
-            old = [group for group, found in view.ready.items() if found.version < limit]
+            old = [number for number, group in view.ready.items() if group.version < limit]
         if self.buffer_groups is not None and len(view.ready) - len(old) > self.buffer_groups:
             rest = (group for group in view.ready if group not in old)
             old += islice(rest, len(view.ready) - len(old) - self.buffer_groups)
@@ -117,6 +128,7 @@ class DropOld:
         return [number for number, group in view.open.items() if group.version < limit]
 
 
+@part("leftovers", "max-off-policy")
 @dataclass(frozen=True, slots=True)
 class MaxOffPolicy:
     """With ``drop``, a complete group goes when ``version - its version + 1`` exceeds the threshold.
@@ -133,6 +145,13 @@ class MaxOffPolicy:
     keeps_unfinished: ClassVar[bool] = True
     keeps_surplus: ClassVar[bool] = True
     recycles: ClassVar[bool] = False
+
+    @property
+    def drops_by_age(self) -> bool:
+        """With ``drop``."""
+        return self.max_off_policy_strategy == "drop"
+
+    may_drop = drops_by_age
 
     def start(self, shape: RunSizes) -> MaxOffPolicy:
         """Refuse a threshold that drops even what the served weights made."""
@@ -151,6 +170,7 @@ class MaxOffPolicy:
         return ()
 
 
+@part("leftovers", "off-policy-steps")
 @dataclass(frozen=True, slots=True)
 class OffPolicySteps:
     """Drop a group admitted more than ``max_steps`` versions before the batch that it would be trained in.
@@ -169,6 +189,9 @@ class OffPolicySteps:
     recycles: bool = False
     """Draw the prompts of dropped groups again, before new ones."""
     ends_round: ClassVar[bool] = False
+    may_drop: ClassVar[bool] = True
+    drops_by_age: ClassVar[bool] = True
+    compares_steps: ClassVar[bool] = True
     keeps_unfinished: ClassVar[bool] = True
     keeps_surplus: ClassVar[bool] = True
 
@@ -202,6 +225,7 @@ class OffPolicySteps:
         return view.steps_begun + ahead - self.max_steps
 
 
+@part("leftovers", "put-off")
 @dataclass(frozen=True, slots=True)
 class PutOff:
     """A batch ends the round; the prompts of all other groups wait for a round of their own, from the beginning.
@@ -231,6 +255,7 @@ class PutOff:
         return long_round(view)
 
 
+@part("leftovers", "ratio-age")
 @dataclass(frozen=True, slots=True)
 class RatioAge:
     """When weights change, groups that began more than ``ceil(async_generation_ratio)`` steps ago are dropped.

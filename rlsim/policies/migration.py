@@ -1,10 +1,7 @@
-"""Replicas with few calls left are merged.
+"""Migration of running calls between replicas.
 
-What every migration part counts.
-
-Calls move from the most to the least loaded replica.
-
-No migration.
+None; from the most to the least loaded replica; or whole replicas with few calls left are merged, so that others can
+take new weights (Laminar's repack).
 """
 
 from __future__ import annotations
@@ -17,15 +14,16 @@ from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import RunSizes, Sample, View
+from rlsim.policies.registry import part
 
 
 def movable(view: View, replicas: set[int]) -> dict[int, list[Sample]]:
     """Calls of some replicas that are wanted and not being cut, by replica, oldest first."""
-    found: dict[int, list[Sample]] = {replica: [] for replica in replicas}
+    calls: dict[int, list[Sample]] = {replica: [] for replica in replicas}
     for sample in view.generating_samples.values():
-        if sample.replica in found and not (sample.aborting or sample.doomed):
-            found[sample.replica].append(sample)
-    return found
+        if sample.replica in calls and not (sample.aborting or sample.doomed):
+            calls[sample.replica].append(sample)
+    return calls
 
 
 def best_fit(calls: dict[int, int], capacity: int) -> dict[int, int]:
@@ -70,17 +68,18 @@ class _Repack:
         }
         if len(few) < 2:
             return ()
-        found = {replica: calls for replica, calls in movable(view, few).items() if calls}
+        candidates = {replica: calls for replica, calls in movable(view, few).items() if calls}
         by_version: dict[int, dict[int, int]] = {}
-        for replica, calls in found.items():
+        for replica, calls in candidates.items():
             version = view.replica_versions.get(replica, -1)
             by_version.setdefault(version, {})[replica] = len(calls)
         merged = [best_fit(calls, self._capacity) for calls in by_version.values()]
-        moves = [(call, to) for one in merged for source, to in one.items() for call in found[source]]
+        moves = [(call, to) for one in merged for source, to in one.items() for call in candidates[source]]
         self._moving = [sample for sample, _ in moves]
         return moves
 
 
+@part("migration", "repack")
 @dataclass(frozen=True, slots=True)
 class Repack:
     """Merge replicas with fewer than ``below_calls`` calls, best fit, so that some are empty and can go on.
@@ -126,6 +125,7 @@ class _Balance:
         return [(sample, least) for sample in self._moving]
 
 
+@part("migration", "balance")
 @dataclass(frozen=True, slots=True)
 class Balance:
     """When loads differ by more than ``max_gap_calls``, half the difference moves, the calls begun last.
@@ -144,11 +144,13 @@ class Balance:
         return _Balance(self.max_gap_calls, self.transfers_kv)
 
 
+@part("migration", "stay")
 @dataclass(frozen=True, slots=True)
 class Stay:
     """A call ends where it began."""
 
     transfers_kv: ClassVar[bool] = False
+    moves_calls: ClassVar[bool] = False
 
     def start(self, shape: RunSizes) -> Stay:
         """Nothing to check."""

@@ -1,6 +1,8 @@
-"""Replicas on the trainer's GPUs that generate while the trainer waits, and when they change sides.
+"""Placement: which GPUs generate and which train.
 
-Placements that never change.
+Both in turn on the same GPUs, or each on its own, for the whole run. Elastic placements share some replicas: the
+trainer's GPUs generate while the trainer waits (ROLL's agentic rollout, verl's hybrid switching and dynamic
+schedule), and the part decides when they change sides.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import Ticks, to_seconds
 from rlsim.core.view import RunSizes, View
+from rlsim.policies.registry import part
 
 
 class Pace:
@@ -48,6 +51,7 @@ def _needs_lent(shape: RunSizes, use: str) -> None:
         raise ParameterError("use", use, allowed)
 
 
+@part("placement", "lend-while-idle")
 @dataclass(frozen=True, slots=True)
 class LendWhileIdle:
     """The trainer's GPUs generate whenever the trainer has no full batch (ROLL agentic ``partial_gpu_mode``)."""
@@ -168,6 +172,7 @@ class Switching:
             self._ratio = max(1 / spec.mini_batches, self._ratio - spec.lower_by)
 
 
+@part("placement", "hybrid-switching")
 @dataclass(frozen=True, slots=True)
 class HybridSwitching:
     """The trainer's GPUs generate until a share of the batch is complete, if that saves more than switching costs.
@@ -257,6 +262,7 @@ class Schedule:
         self._step, self._waited_groups, self._waits_from = view.steps_begun, 0, None
 
 
+@part("placement", "dynamic-schedule")
 @dataclass(frozen=True, slots=True)
 class DynamicSchedule:
     """The trainer's GPUs generate until ``deactivate_ratio`` of a step is buffered, if the trainer would wait longer.
@@ -287,6 +293,7 @@ def _ratio(name: str, value: float) -> None:
         raise ParameterError(name, value, "a number from 0 to 1")
 
 
+@part("placement", "colocated")
 @dataclass(frozen=True, slots=True)
 class Colocated:
     """Rollout and training take turns on the same GPUs; the engines sleep while the trainer works."""
@@ -298,6 +305,7 @@ class Colocated:
         return self
 
 
+@part("placement", "disaggregated")
 @dataclass(frozen=True, slots=True)
 class Disaggregated:
     """Rollout and training each have GPUs of their own."""

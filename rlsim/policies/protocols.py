@@ -4,7 +4,8 @@ A part is a frozen dataclass whose fields are its parameters. ``start(shape)`` r
 gives what decides during the run: the part itself, or an object that holds its state. Parts see a read-only
 ``View``; they never read a clock, draw, sleep or do I/O.
 
-A policy: one started part for each choice.
+A policy: one started part for each choice. What else a part may state, for the rules on what goes together, is in
+:mod:`rlsim.policies.facts`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from typing import Literal, Protocol, runtime_checkable
 from rlsim.core.commands import UpdateMode
 from rlsim.core.ticks import Ticks
 from rlsim.core.view import Group, Sample, View
-from rlsim.policies.allocation.group_size import Uniform
+from rlsim.policies.allocation.group_size import UniformGroups
+from rlsim.policies.facts import (
+    AdmissionFacts,
+    AllocationFacts,
+    BatchingFacts,
+    DispatchFacts,
+    MigrationFacts,
+    OrderingFacts,
+    RetentionFacts,
+    UpdateFacts,
+    facts_of,
+)
 from rlsim.policies.hooks import Size
 from rlsim.policies.migration import Stay
 from rlsim.policies.ordering.priorities import Fcfs
@@ -62,10 +74,10 @@ class Admission(Protocol):
         """What is counted and admitted: whole groups, or samples one by one."""
         ...
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """How many units may enter now, and the name of the gate that holds back the rest.
 
-        All of them enter at once; it is asked again until there is no room.
+        All of them enter at once; it is asked again until nothing may enter.
         """
         ...
 
@@ -259,7 +271,7 @@ class Turns(Protocol):
 
 
 @runtime_checkable
-class Elastic(Protocol):
+class ElasticReplicas(Protocol):
     """Placements whose trainer lends some of its GPUs to replicas while it waits: those of ``shape.lent_replicas``."""
 
     @property
@@ -295,6 +307,20 @@ DEFAULTS: dict[str, str] = {"ordering": "fcfs", "migration": "stay", "allocation
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """What the parts of a policy state about themselves."""
+
+    admission: AdmissionFacts
+    batching: BatchingFacts
+    update: UpdateFacts
+    leftovers: RetentionFacts
+    dispatch: DispatchFacts
+    ordering: OrderingFacts
+    migration: MigrationFacts
+    allocation: AllocationFacts
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """What a controller asks."""
 
@@ -306,5 +332,19 @@ class Policy:
     placement: Placement
     ordering: Ordering = field(default_factory=Fcfs)
     migration: Migration = field(default_factory=Stay)
-    allocation: Allocation = field(default_factory=Uniform)
+    allocation: Allocation = field(default_factory=UniformGroups)
     turns: Turns = field(default_factory=Alone)
+
+    @property
+    def facts(self) -> PolicyFacts:
+        """What the parts state about themselves, read anew."""
+        return PolicyFacts(
+            admission=facts_of(AdmissionFacts, self.admission),
+            batching=facts_of(BatchingFacts, self.batching),
+            update=facts_of(UpdateFacts, self.update),
+            leftovers=facts_of(RetentionFacts, self.leftovers),
+            dispatch=facts_of(DispatchFacts, self.dispatch),
+            ordering=facts_of(OrderingFacts, self.ordering),
+            migration=facts_of(MigrationFacts, self.migration),
+            allocation=facts_of(AllocationFacts, self.allocation),
+        )

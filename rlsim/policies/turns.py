@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlsim.core.view import RunSizes
+from rlsim.policies.registry import part
 
 
+@part("turns", "alone")
 @dataclass(frozen=True, slots=True)
 class Alone:
     """A trajectory goes on as soon as its own call or tool call has ended."""
@@ -19,6 +21,7 @@ class Alone:
         return self
 
 
+@part("turns", "lock-step")
 @dataclass(frozen=True, slots=True)
 class LockStep:
     """All calls of a turn end before a tool is called, and all tool calls before the next turn begins.

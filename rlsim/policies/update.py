@@ -1,10 +1,8 @@
-"""The ways of publishing weights, by what becomes of calls under way.
+"""Publication of weights: after which steps, and what becomes of calls under way.
 
-Publication put off while the replicas are busy and their weights not too old: AsyncFlow.
-
-Weights published when the effective sample size has fallen: DLC.
-
-Weights that the replicas judge before they serve them: MIPU.
+Every so many steps in one of the update modes (all systems); put off while the replicas are busy and their weights
+not too old (AsyncFlow); when the effective sample size has fallen (DLC); or only if the replicas accept the candidate
+(MIPU).
 """
 
 from __future__ import annotations
@@ -17,8 +15,10 @@ from rlsim.core.checks import at_least
 from rlsim.core.commands import UpdateMode
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import RunSizes, View
+from rlsim.policies.registry import part
 
 
+@part("update", "publish")
 @dataclass(frozen=True, slots=True)
 class Publish:
     """Publish every ``every_steps`` training steps in one of the modes, or after so many samples."""
@@ -39,6 +39,11 @@ class Publish:
         at_least("every_samples", self.every_samples, 1)
         return replace(self, every_steps=-(-self.every_samples // (shape.prompts_per_step * shape.group_size)))
 
+    @property
+    def interval(self) -> tuple[str, int] | None:
+        """In samples, where they are counted."""
+        return None if self.every_samples is None else ("every_samples", self.every_samples)
+
     def due(self, view: View) -> bool:
         """Every so many steps."""
         return view.steps_done % self.every_steps == 0
@@ -49,9 +54,11 @@ class Deferral:
 
     mode: ClassVar[UpdateMode] = "drain"
     resume_seconds: ClassVar[float] = 0.0
+    publishes_when_drained: ClassVar[bool] = True
 
     def __init__(self, steps: int) -> None:
         self.every_steps, self._published = steps, 0
+        self.interval = ("max_steps_behind", steps)
 
     def due(self, view: View) -> bool:
         """When no group is open, or the weights served are as old as they may be."""
@@ -61,6 +68,7 @@ class Deferral:
         return due
 
 
+@part("update", "deferred")
 @dataclass(frozen=True, slots=True)
 class Deferred:
     """Publish after a step if no group is open, and at the latest after ``max_steps_behind`` steps.
@@ -95,6 +103,7 @@ class EssTrigger:
         return due
 
 
+@part("update", "ess-triggered")
 @dataclass(frozen=True, slots=True)
 class EssTriggered:
     """Publish after a step whose importance weights had an effective sample size below ``min_ess``.
@@ -120,6 +129,7 @@ class EssTriggered:
         return EssTrigger(self)
 
 
+@part("update", "tested")
 @dataclass(frozen=True, slots=True)
 class Tested:
     """Publish after every step; the replicas go on with the old weights when the new ones fail a test.

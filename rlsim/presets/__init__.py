@@ -41,12 +41,12 @@ class Preset:
     needs: dict[str, Any] = field(default_factory=dict)
     """Examples, by key path, of what a scenario must say for it; on as few GPUs as it works with."""
 
-    def filled(self, given: Mapping[str, object], path: str) -> dict[str, dict[str, Any]]:
+    def filled(self, settings: Mapping[str, object], path: str) -> dict[str, dict[str, Any]]:
         """Part specifications by choice, with the user's parameters in place."""
-        for name in given:
+        for name in settings:
             if name not in self.parameters:
                 raise unknown(f"{path}.{name}", name, self.parameters)
-        values = {name: given.get(name, parameter.default) for name, parameter in self.parameters.items()}
+        values = {name: settings.get(name, parameter.default) for name, parameter in self.parameters.items()}
         return {choice: _filled(spec, values) for choice, spec in self.parts.items()}
 
     def key(self, choice: str, field: str) -> str:
@@ -75,10 +75,17 @@ def _read(name: str) -> Preset:
 
     text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
     data = YAML(typ="safe", pure=True).load(text)
-    parameters = {key: Parameter(found["default"], found["help"]) for key, found in data["parameters"].items()}
-    summary, source, bound = (str(data[key]) for key in ("summary", "source", "bound"))
-    version, needs = str(data.get("version", "")), data.get("needs", {})
-    return Preset(name, summary, source, bound, parameters, data["parts"], version, needs)
+    parameters = {key: Parameter(entry["default"], entry["help"]) for key, entry in data["parameters"].items()}
+    return Preset(
+        name=name,
+        summary=str(data["summary"]),
+        source=str(data["source"]),
+        bound=str(data["bound"]),
+        parameters=parameters,
+        parts=data["parts"],
+        version=str(data.get("version", "")),
+        needs=data.get("needs", {}),
+    )
 
 
 def _filled(value: Any, values: Mapping[str, object]) -> Any:
@@ -89,19 +96,19 @@ def _filled(value: Any, values: Mapping[str, object]) -> Any:
     if isinstance(value, dict) and "case" in value:
         return _filled(_case(value["case"], value["of"], values), values)
     if isinstance(value, dict):
-        return {key: _filled(found, values) for key, found in value.items()}
+        return {key: _filled(entry, values) for key, entry in value.items()}
     return value
 
 
 def _flag(name: str, values: Mapping[str, object]) -> bool:
-    found = values[name[1:]]
-    if not isinstance(found, bool):
-        raise ParameterError(f"policy.{name[1:]}", found, "true or false")
-    return found
+    flag = values[name[1:]]
+    if not isinstance(flag, bool):
+        raise ParameterError(f"policy.{name[1:]}", flag, "true or false")
+    return flag
 
 
 def _case(name: str, cases: Mapping[str, object], values: Mapping[str, object]) -> object:
-    found = values[name[1:]]
-    if found not in cases:
-        raise ParameterError(f"policy.{name[1:]}", found, ", ".join(cases))
-    return cases[str(found)]
+    setting = values[name[1:]]
+    if setting not in cases:
+        raise ParameterError(f"policy.{name[1:]}", setting, ", ".join(cases))
+    return cases[str(setting)]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.view import ONE_CLASS, RequestClass, RunSizes
 from rlsim.learning.signals import NAMES as SIGNALS
 from rlsim.policies import combinations
-from rlsim.policies.batching import Local, Stream
-from rlsim.policies.dispatch.pools import Legs
 from rlsim.policies.hooks import NeedsRewards, Reuses, Watches
-from rlsim.policies.protocols import DEFAULTS, Elastic, Policy, Tests, WatchesEss
-from rlsim.policies.registry import CHOICES, make_part
+from rlsim.policies.protocols import DEFAULTS, ElasticReplicas, Policy, WatchesEss
+from rlsim.policies.registry import CHOICES, make_part, parts_of
 from rlsim.presets import load_preset
 from rlsim.resolve.pools import pool_places
 from rlsim.scenario.schema import Scenario
@@ -20,32 +19,23 @@ from rlsim.scenario.schema import Scenario
 
 def make_shape(scenario: Scenario) -> RunSizes:
     """The sizes that parts are checked against."""
-    places = pool_places(scenario.rollout)
+    places, classes = pool_places(scenario.rollout), scenario.workload.classes
+    replicas = places[-1].replicas.stop
+    shared = max(0, gpus_in_both(scenario)) // scenario.rollout.sections()[-1].gpus_per_replica
     return RunSizes(
         scenario.workload.prompts_per_step,
         scenario.workload.group_size,
-        places[-1].replicas.stop,
+        replicas,
         min(place.seats for place in places),
         places if scenario.rollout.pools else (),
-        classes=_classes(scenario) or ONE_CLASS,
-        lent_replicas=_lent_replicas(scenario, places[-1].replicas.stop),
+        classes=tuple(RequestClass(name, spec.weight, spec.priority) for name, spec in classes.items()) or ONE_CLASS,
+        lent_replicas=range(max(0, replicas - shared), replicas),  # The last ones.
     )
-
-
-def _lent_replicas(scenario: Scenario, replicas: int) -> range:
-    """The last replicas, as many as are on GPUs that are the trainer's too."""
-    count = max(0, gpus_in_both(scenario)) // scenario.rollout.sections()[-1].gpus_per_replica
-    return range(max(0, replicas - count), replicas)
 
 
 def gpus_in_both(scenario: Scenario) -> int:
     """GPUs that rollout and trainer both count; negative where some are nobody's."""
     return scenario.rollout.gpus + scenario.trainer.gpus - scenario.cluster.gpus
-
-
-def _classes(scenario: Scenario) -> tuple[RequestClass, ...]:
-    found = scenario.workload.classes
-    return tuple(RequestClass(name, given.weight, given.priority) for name, given in found.items())
 
 
 def make_policy(scenario: Scenario, shape: RunSizes) -> Policy:
@@ -67,15 +57,20 @@ def make_policy(scenario: Scenario, shape: RunSizes) -> Policy:
         if choice in DEFAULTS:
             specs.setdefault(choice, {"use": DEFAULTS[choice]})
         if choice not in specs:
-            raise ParameterError(f"policy.parts.{choice}", None, f"a part: {', '.join(CHOICES[choice])}")
+            raise ParameterError(f"policy.parts.{choice}", None, f"a part: {', '.join(parts_of(choice))}")
     return Policy(**{choice: _started(choice, specs[choice], section, shape) for choice in CHOICES})
 
 
 def _started(choice: str, spec: dict[str, Any], section: Any, shape: RunSizes) -> Any:
     try:
-        return make_part(choice, spec, choice).start(shape)
+        part = make_part(choice, spec, choice).start(shape)
     except ParameterError as error:
         raise _in_policy(error, choice, error.path.removeprefix(f"{choice}."), section) from error
+    if choice == "admission" and hasattr(part, "room") and not hasattr(part, "capacity"):
+        cls = type(part)  # A user's own part that has the method under its former name.
+        warnings.warn(f"{cls.__name__}.room(view) is now named capacity(view)", FutureWarning, stacklevel=2)
+        cls.capacity = cls.room
+    return part
 
 
 def _in_policy(error: ParameterError, choice: str, field: str, section: Any) -> ParameterError:
@@ -84,8 +79,8 @@ def _in_policy(error: ParameterError, choice: str, field: str, section: Any) -> 
     if section.preset is not None and choice not in (section.parts or {}):
         key = load_preset(section.preset).key(choice, field)
     named = (section.parts or {}).get(choice, {})
-    found = named.get("use", error.found) if field == "use" else error.found
-    return ParameterError(f"policy.{key}", found, error.allowed)
+    value = named.get("use", error.found) if field == "use" else error.found
+    return ParameterError(f"policy.{key}", value, error.allowed)
 
 
 def check_placement(scenario: Scenario, policy: Policy) -> None:
@@ -100,7 +95,7 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
         allowed = "priority: this policy ranks calls (policy.parts.ordering), and these engines would ignore it"
         raise ParameterError("rollout.scheduling_policy", "fcfs", allowed)
     rollout, trainer, cluster = scenario.rollout.gpus, scenario.trainer.gpus, scenario.cluster.gpus
-    if isinstance(policy.placement, Elastic):
+    if isinstance(policy.placement, ElasticReplicas):
         _check_lent(scenario)
     elif not policy.placement.shared and rollout + trainer > cluster:
         allowed = f"at most cluster.gpus - rollout.gpus = {cluster - rollout}: this policy gives each its own GPUs"
@@ -108,7 +103,7 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
     _check_local_batches(scenario, policy)
     _check_pools(scenario, policy)
     updates = scenario.trainer.updates_per_step * scenario.trainer.epochs
-    if isinstance(policy.batching, Stream) and updates > 1:
+    if policy.facts.batching.streams and updates > 1:
         allowed = "1, as the epochs: a step that streams micro-batches makes one optimizer update"
         raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
     if policy.placement.shared and rollout != trainer:
@@ -151,7 +146,7 @@ def _check_observations(scenario: Scenario, policy: Policy) -> None:
     if isinstance(policy.allocation, Reuses) and scenario.learning is None:
         allowed = "a learning section: it says what new weights accept of an old response"
         raise ParameterError("learning", None, allowed)
-    if not isinstance(policy.update, Tests):
+    if not policy.facts.update.tests_candidates:
         return
     if scenario.learning is not None:
         part = type(policy.update).__name__
@@ -169,16 +164,17 @@ def _check_pools(scenario: Scenario, policy: Policy) -> None:
         if policy.placement.shared and pool.device not in (None, scenario.cluster.device):
             allowed = f"{scenario.cluster.device}: this policy shares the GPUs with the trainer"
             raise ParameterError(f"rollout.pools[{number}].device", pool.device, allowed)
-    if isinstance(policy.dispatch, Legs) and scenario.rollout.kv_while_waiting == "offload":
+    if policy.facts.dispatch.prefills_on is not None and scenario.rollout.kv_while_waiting == "offload":
         allowed = "keep or drop: with dispatch prefill-decode the next turn begins with a prefill leg"
         raise ParameterError("rollout.kv_while_waiting", "offload", allowed)
 
 
 def _check_local_batches(scenario: Scenario, policy: Policy) -> None:
-    """Local batches make updates of their own: the trainer's number may only say the same."""
-    if not isinstance(policy.batching, Local) or policy.batching.spec.mini_batches is None:
+    """Batches that make updates of their own: the trainer's number may only say the same."""
+    batching = policy.facts.batching
+    if batching.updates_per_batch is None:
         return
-    updates = policy.batching.spec.batches_per_step * policy.batching.spec.mini_batches
+    updates = batching.batches_per_step * batching.updates_per_batch
     if scenario.trainer.updates_per_step not in (1, updates):
         allowed = f"{updates}, or left out: this policy makes {updates} updates a step"
         raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)

@@ -12,7 +12,7 @@ from rlsim.costs.catalogue import Device
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
 from rlsim.learning.model import LearningModel
-from rlsim.policies.protocols import Elastic, Policy
+from rlsim.policies.protocols import ElasticReplicas, Policy
 from rlsim.resolve.faults import Faults, ResolveError
 from rlsim.resolve.learning import make_learning
 from rlsim.resolve.policy import check_placement, make_policy, make_shape
@@ -113,7 +113,7 @@ def resolve(scenario: Scenario) -> ResolvedScenario:
         workload=workload,
         sources=_sources(pools, _training_source(scenario, training), sync, switching, policy),
         colocated=policy.placement.shared,
-        lent=shape.lent_replicas if isinstance(policy.placement, Elastic) else range(0),
+        lent=shape.lent_replicas if isinstance(policy.placement, ElasticReplicas) else range(0),
         learning=learning,
     )
 

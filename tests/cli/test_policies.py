@@ -13,7 +13,7 @@ import pytest
 from evidence.docs_pages import policies_page
 from evidence.site import generated
 from rlsim.frameworks.catalogue import described, part_texts, preset_texts
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import CHOICES, parts_of
 from rlsim.presets import preset_names
 from rlsim.studies.text.policies import shown_in_full
 
@@ -36,7 +36,7 @@ def test_every_choice_part_and_preset_has_a_line_of_its_own_in_a_pipe() -> None:
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  ")]
     first, second = {row[0] for row in rows}, {tuple(row[:2]) for row in rows}
     assert first >= {*CHOICES, *preset_names()}
-    assert second >= {(choice, part) for choice, parts in CHOICES.items() for part in parts}
+    assert second >= {(choice, part) for choice in CHOICES for part in parts_of(choice)}
     listed = "".join(done.stdout.lower().split()).replace("-", "").replace("_", "")
     assert [system for system in SYSTEMS if system not in listed] == []
 
@@ -68,7 +68,7 @@ def test_a_part_is_shown_with_its_parameters_and_a_choice_with_its_parts() -> No
     assert "resume_seconds  float" in part
     assert "Polling or retry interval" in part
     names = {one.name for one in described("dispatch")}
-    assert names == {*CHOICES["dispatch"]}
+    assert names == {*parts_of("dispatch")}
 
 
 def test_an_unknown_name_is_guessed() -> None:

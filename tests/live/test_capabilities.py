@@ -8,7 +8,7 @@ import pytest
 from small_runs import BASE
 
 from rlsim.live.vllm.refusals import refusals
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import parts_of
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.schema import Scenario
 
@@ -103,7 +103,7 @@ def allocated(use: str, **sections: Any) -> ResolvedScenario:
     return planned({}, policy=policy, **given)
 
 
-@pytest.mark.parametrize("use", sorted(set(CHOICES["allocation"]) - {"trace", "single"}))
+@pytest.mark.parametrize("use", sorted(set(parts_of("allocation")) - {"trace", "single"}))
 @pytest.mark.parametrize("live", [{}, {**TASK, "teacher": {"supervised_steps": 10}}])
 def test_every_strategy_runs_on_real_engines(use: str, live: dict[str, Any]) -> None:
     assert keys(allocated(use, live=live)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_parts import STRATEGIES, WATCHING
+from controller_parts import STRATEGIES, WATCHING, unlisted
 from hypothesis import strategies as st
 from policy_runs import ran, scenario
 
@@ -53,12 +53,20 @@ def does_stall(policy: dict[str, Any], changes: dict[str, Any], monkeypatch: pyt
 
 # -- parts to draw ---------------------------------------------------------------------------------------
 
+
+def drawn(choice: str) -> list[st.SearchStrategy[dict[str, Any]]]:
+    """Registered parts that are listed nowhere, with their defaults."""
+    return [st.just(spec) for spec in unlisted(choice)]
+
+
 LENDING: list[dict[str, Any]] = [
     {"use": "lend-while-idle"},
     {"use": "hybrid-switching", "switch_threshold_ratio": 0.7},
     {"use": "dynamic-schedule", "deactivate_ratio": 1.0, "before_data_switch_seconds": 0.0},
 ]
-PLACEMENTS = st.sampled_from([COLOCATED, COLOCATED, {"use": "disaggregated"}, {"use": "disaggregated"}, *LENDING])
+PLACEMENTS = st.sampled_from(
+    [COLOCATED, COLOCATED, {"use": "disaggregated"}, {"use": "disaggregated"}, *LENDING, *unlisted("placement")]
+)
 OPEN_ARRIVALS = st.fixed_dictionaries(
     {
         "use": st.just("open-arrivals"),
@@ -102,6 +110,7 @@ ADMISSIONS = st.one_of(
         {"use": st.just("refill-empty"), "replica_batch": st.integers(1, 9), "buffer_groups": st.none() | st.just(3)}
     ),
     OPEN_ARRIVALS,
+    *drawn("admission"),
 )
 BATCHINGS = st.one_of(
     st.fixed_dictionaries(
@@ -115,6 +124,7 @@ BATCHINGS = st.one_of(
     st.fixed_dictionaries(
         {"use": st.just("micro-batch-stream"), "min_groups": st.integers(1, 3), "takes_all": st.booleans()}
     ),
+    *drawn("batching"),
 )
 UPDATES = st.one_of(
     st.fixed_dictionaries(
@@ -125,6 +135,7 @@ UPDATES = st.one_of(
         }
     ),
     st.fixed_dictionaries({"use": st.just("deferred"), "max_steps_behind": st.integers(1, 3)}),
+    *drawn("update"),
 )
 LEFTOVERS = st.one_of(
     st.just(KEEP_ALL),
@@ -145,6 +156,7 @@ LEFTOVERS = st.one_of(
             "recycles": st.booleans(),
         }
     ),
+    *drawn("leftovers"),
 )
 RANKS: dict[str, Any] = {"rollout__scheduling_policy": "priority"}
 ORDERINGS = st.one_of(
@@ -162,6 +174,7 @@ ORDERINGS = st.one_of(
     st.fixed_dictionaries({"use": st.just("divided"), "chunk_tokens": st.integers(2, 20)}),
     st.fixed_dictionaries({"use": st.just("class-priority"), "ageing_seconds": st.none() | st.just(1.0)}),
     st.fixed_dictionaries({"use": st.just("weighted-fair"), "predictor": st.sampled_from(NAMES)}),
+    *drawn("ordering"),
 )
 MIGRATIONS = st.one_of(
     st.just({"use": "stay"}),
@@ -171,6 +184,7 @@ MIGRATIONS = st.one_of(
     st.fixed_dictionaries(
         {"use": st.just("repack"), "below_calls": st.integers(2, 9), "every_seconds": st.sampled_from([0.0, 0.3])}
     ),
+    *drawn("migration"),
 )
 REWARDED = [{"use": "dapo-rounds"}, *STRATEGIES, *WATCHING]
 ALLOCATIONS = st.one_of(
@@ -180,6 +194,7 @@ ALLOCATIONS = st.one_of(
     ),
     st.fixed_dictionaries({"use": st.just("short-rounds"), "eta_r": st.sampled_from([1.0, 1.5])}),
     st.sampled_from(REWARDED),
+    *(st.just(spec) for spec in unlisted("allocation") if spec not in REWARDED),
 )
 PARTS = st.fixed_dictionaries(
     {
@@ -187,18 +202,22 @@ PARTS = st.fixed_dictionaries(
         "batching": BATCHINGS,
         "update": UPDATES,
         "leftovers": LEFTOVERS,
-        "dispatch": st.sampled_from(["least-in-flight", "round-robin", "sticky", "group-affinity", "fill-empty"]).map(
-            lambda name: {"use": name}
-        )
-        | st.sampled_from(["least-tokens", "power-of-two", "prefix-aware", "consistent-hash"]).map(
-            lambda name: {"use": name}
-        )
-        | st.just({"use": "tail-split", "tail_tokens": 30}),
+        "dispatch": st.sampled_from(
+            [
+                *(
+                    {"use": name}
+                    for name in ("least-in-flight", "round-robin", "sticky", "group-affinity", "fill-empty")
+                ),
+                *({"use": name} for name in ("least-tokens", "power-of-two", "prefix-aware", "consistent-hash")),
+                {"use": "tail-split", "tail_tokens": 30},
+                *unlisted("dispatch"),
+            ]
+        ),
         "placement": PLACEMENTS,
         "ordering": ORDERINGS,
         "migration": MIGRATIONS,
         "allocation": ALLOCATIONS,
-        "turns": st.sampled_from(["alone", "lock-step"]).map(lambda name: {"use": name}),
+        "turns": st.sampled_from([{"use": "alone"}, {"use": "lock-step"}, *unlisted("turns")]),
     }
 )
 SERVING_PARTS = st.builds(

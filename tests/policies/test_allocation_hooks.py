@@ -16,7 +16,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
 from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import parts_of
 from rlsim.resolve import ResolveError, resolve
 from rlsim.results.metrics import ledger_tokens
 from rlsim.sim.simulation import simulate
@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 TWICE = ("replay", "popo")
 """These train on samples more than once."""
-STRATEGIES = [name for name in CHOICES["allocation"] if name not in ("single", "dapo-rounds", *TWICE)]
+STRATEGIES = [name for name in parts_of("allocation") if name not in ("single", "dapo-rounds", *TWICE)]
 LEARNING = {"learning": {"population": {"mean_success": 0.5}}, "workload__group_size": 4}
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from evidence.findings import load, markdown
 from rlsim.learning.staleness import METHODS
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import parts_of
 from rlsim.presets import preset_names
 from rlsim.scenario.schema import Scenario
 
@@ -22,7 +22,7 @@ ALLOCATION = {
     *(134, 137, 138, 140, 141, 147, 149, 158, 167, 174, 176, 180, 197, 219, 244, 257, 258, 275, 280, 289, 290, 307),
 }
 REUSE = {16, 39, 65, 105, 143, 240, 266, 274}
-NAMES = {"part": set(CHOICES["allocation"]), "preset": set(preset_names()), "method": set(METHODS)}
+NAMES = {"part": set(parts_of("allocation")), "preset": set(preset_names()), "method": set(METHODS)}
 
 
 def named(cell: str) -> list[tuple[str, str]]:
@@ -79,5 +79,5 @@ def test_a_key_that_is_not_there_is_seen() -> None:
 @pytest.mark.parametrize("name", sorted(NAMES["part"]))
 def test_a_part_that_calls_itself_a_stand_in_is_called_one(name: str) -> None:
     rules = [rule for _, _, cell, rule in ROWS if named(cell) == [("part", name)]]
-    stand_in = (inspect.getdoc(CHOICES["allocation"][name]) or "").startswith("Stand-in")
+    stand_in = (inspect.getdoc(parts_of("allocation")[name]) or "").startswith("Stand-in")
     assert not stand_in or all("stand-in" in rule or "not its rule" in rule for rule in rules)

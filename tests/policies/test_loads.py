@@ -14,7 +14,7 @@ from rlsim.core.view import Group, Pool, RequestClass, RunSizes, Sample, View
 from rlsim.policies.admission.fixed_concurrency import RefillEmpty
 from rlsim.policies.dispatch.pools import ByClass, ByContext, ByWeight
 from rlsim.policies.migration import Balance, Repack
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import parts_of
 
 
 class AgainstAScan(RuleBasedStateMachine):
@@ -120,7 +120,7 @@ def samples(prompt_tokens: int, count: int = 4) -> list[Sample]:
     return group.members
 
 
-@pytest.mark.parametrize("name", CHOICES["dispatch"])
+@pytest.mark.parametrize("name", parts_of("dispatch"))
 @settings(max_examples=40, deadline=None)
 @given(
     loads=st.lists(st.integers(0, 5), min_size=6, max_size=6),
@@ -134,7 +134,7 @@ def test_no_dispatch_part_sends_a_call_to_a_closed_replica(
 ) -> None:
     if name == "prefill-decode":  # Each of its pools needs a replica that is open.
         closed -= {0, 5}
-    part = CHOICES["dispatch"][name](**GIVEN.get(name, {})).start(SHAPE)
+    part = parts_of("dispatch")[name](**GIVEN.get(name, {})).start(SHAPE)
     view = state(loads)
     for replica in closed:
         view.loads.close(replica)
@@ -146,9 +146,9 @@ def test_no_dispatch_part_sends_a_call_to_a_closed_replica(
             view.loads.add(sample.replica, 1, prompt_tokens)
 
 
-@pytest.mark.parametrize("name", CHOICES["dispatch"])
+@pytest.mark.parametrize("name", parts_of("dispatch"))
 def test_a_replica_that_was_closed_and_is_open_again_is_used(name: str) -> None:
-    part = CHOICES["dispatch"][name](**GIVEN.get(name, {})).start(SHAPE)
+    part = parts_of("dispatch")[name](**GIVEN.get(name, {})).start(SHAPE)
     view = state([0] * 6)
     for replica in range(1, 6):
         view.loads.close(replica)
@@ -182,12 +182,12 @@ def test_calls_move_to_open_replicas_only() -> None:
 
 def test_an_empty_replica_that_is_closed_is_not_refilled() -> None:
     view, refill = state([0, 1, 1, 1, 1, 1]), RefillEmpty(replica_batch=4).start(SHAPE)
-    assert refill.room(view)[0] == 4
+    assert refill.capacity(view)[0] == 4
     view.loads.close(0)
-    assert refill.room(view)[0] == 0
+    assert refill.capacity(view)[0] == 0
     for replica in range(6):
         view.loads.close(replica)
-    assert refill.room(view)[0] == 0
+    assert refill.capacity(view)[0] == 0
 
 
 # -- routing by pool ------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from rlsim.executor.run import make_controller
 from rlsim.policies.ordering.chunked import Divided
 from rlsim.policies.ordering.predictors import outlived, prediction_error
 from rlsim.policies.ordering.priorities import Ageing, Fcfs, FeedbackQueue, LongestFirst, ShortestFirst
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import parts_of
 from rlsim.resolve import ResolveError, resolve
 
 few = settings(max_examples=10, deadline=None)
@@ -65,7 +65,7 @@ def lengths(log: RunLog) -> dict[int, int]:
 # -- what the engines do with it -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("use", [name for name in CHOICES["ordering"] if name not in ("fcfs", "prefill-leg")])
+@pytest.mark.parametrize("use", [name for name in parts_of("ordering") if name not in ("fcfs", "prefill-leg")])
 def test_an_order_that_engines_would_ignore_is_refused_with_their_key(use: str) -> None:
     policy = ordered(use, tokens_per_second=1.0) if use == "ageing" else ordered(use)
     with pytest.raises(ResolveError) as caught:

@@ -121,9 +121,17 @@ def test_its_parameters_are_checked_like_any_others(
 
 
 def test_a_part_that_lacks_what_its_choice_asks_is_refused(beside: Path) -> None:
-    (beside / "my_module.py").write_text(recipe().replace("def room", "def space"), encoding="utf-8")
-    with pytest.raises(ResolveError, match=r"a part with room \(rlsim\.policies\.protocols\.Admission\)"):
+    (beside / "my_module.py").write_text(recipe().replace("def capacity", "def space"), encoding="utf-8")
+    with pytest.raises(ResolveError, match=r"a part with capacity \(rlsim\.policies\.protocols\.Admission\)"):
         resolve(scenario(admission("my_module:Trickle", limit=3)))
+
+
+def test_a_part_with_the_former_name_of_capacity_still_works_and_says_the_new_one(beside: Path) -> None:
+    (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
+    (beside / "my_older_module.py").write_text(recipe().replace("def capacity", "def room"), encoding="utf-8")
+    with pytest.warns(FutureWarning, match=r"Trickle\.room\(view\) is now named capacity\(view\)"):
+        older = ran(admission("my_older_module:Trickle", limit=3))
+    assert older.decisions == ran(admission("my_module:Trickle", limit=3)).decisions
 
 
 def test_a_run_that_stalls_reports_the_gate_what_waits_and_since_when(beside: Path) -> None:

@@ -210,7 +210,7 @@ class Forgetful(CumulativeCapacity):
     def start(self, shape: RunSizes) -> Forgetful:
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         left = (self.max_staleness + view.version + 1) * view.shape.prompts_per_step - view.started_groups
         return left, "staleness"
 

@@ -12,7 +12,7 @@ import pytest
 import rlsim
 from rlsim.core.view import Pool, RequestClass, RunSizes
 from rlsim.policies import protocols
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import CHOICES, parts_of
 
 PACKAGE = Path(rlsim.__file__).parent
 PLACES = ("core", "engine", "policies", "controller")
@@ -74,9 +74,9 @@ def test_policies_import_only_the_core_and_each_other() -> None:
         assert all(name.startswith(("rlsim.core", "rlsim.policies")) for name in ours if name.startswith("rlsim")), path
 
 
-@pytest.mark.parametrize(("choice", "name"), [(choice, name) for choice in CHOICES for name in CHOICES[choice]])
+@pytest.mark.parametrize(("choice", "name"), [(choice, name) for choice in CHOICES for name in parts_of(choice)])
 def test_a_part_is_a_frozen_dataclass_with_what_its_protocol_asks(choice: str, name: str) -> None:
-    cls = CHOICES[choice][name]
+    cls = parts_of(choice)[name]
     assert is_dataclass(cls)
     assert cls.__dataclass_params__.frozen
     required = {field.name: 1 for field in fields(cls) if field.default is field.default_factory is MISSING}

@@ -36,7 +36,7 @@ class Drip:
     def start(self, shape: RunSizes) -> Drip:
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         return view.now // to_ticks(self.period_seconds) + 1 - view.started_groups, "drip"
 
     def wake_at(self, view: View) -> Ticks | None:
@@ -53,7 +53,7 @@ class Restive:
     def start(self, shape: RunSizes) -> Restive:
         return Restive()
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         return view.shape.prompts_per_step - view.started_groups, "one batch"
 
     def wake_at(self, view: View) -> Ticks | None:

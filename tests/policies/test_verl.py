@@ -79,16 +79,16 @@ def test_a_prompt_that_waits_for_a_place_while_weights_change_is_in_neither_coun
     part = PerVersionBudget(1.0, 1, concurrent_samples_per_replica=2).start(shape)
     view = View(shape, Loads(1), started_groups=5, steps_done=1, version=1)
     view.open = {number: Group(number, number, 0, 1, 0, 0) for number in (3, 4)}
-    assert part.room(view) == (0, "concurrency")
+    assert part.capacity(view) == (0, "concurrency")
     view.open = {}
     view.started_groups = 10
-    assert part.room(view) == (0, "staleness")
-    full = Budget(6, 2)
+    assert part.capacity(view) == (0, "staleness")
+    full = Budget(6, 2, 3)
     view.started_groups = 6
     view.open = {number: Group(number, number, 0, 1, 0, 0) for number in (4, 5)}
-    assert full.room(view) == (0, "concurrency")
+    assert full.capacity(view) == (0, "concurrency")
     view.started_groups, view.open = 9, {}
-    assert full.room(view) == (0, "staleness")
+    assert full.capacity(view) == (0, "staleness")
 
 
 @few

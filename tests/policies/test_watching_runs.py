@@ -13,7 +13,7 @@ from scripted_groups import made
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.registry import parts_of
 from rlsim.resolve import ResolveError
 from rlsim.results.metrics import ledger_tokens
 
@@ -96,7 +96,7 @@ def test_capped_responses_are_no_longer_than_the_cap() -> None:
 
 
 def test_strategies_that_look_need_signals() -> None:
-    for use in sorted({"arrol", "pg-opd", "adwin", "espo"} & set(CHOICES["allocation"])):
+    for use in sorted({"arrol", "pg-opd", "adwin", "espo"} & set(parts_of("allocation"))):
         with pytest.raises(ResolveError) as caught:
             run({"use": use}, "sync-colocated", learning=None)
         assert caught.value.path == "learning"

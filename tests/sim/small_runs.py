@@ -187,7 +187,7 @@ class Shut:
         """Nothing to check."""
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """None."""
         return 0, "shut"
 
@@ -218,6 +218,6 @@ class Buffer:
         """Nothing to check."""
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """What the batches taken so far have made room for."""
         return (view.steps_begun + self.alpha + 1) * view.shape.prompts_per_step - view.started_groups, "buffer"

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
-from rlsim.policies.allocation.group_size import Uniform
-from rlsim.policies.registry import CHOICES
+from rlsim.policies.allocation.group_size import UniformGroups
+from rlsim.policies.registry import parts_of
 from rlsim.results.progress import USED
 from rlsim.scenario.document import load
 from rlsim.studies.race import Race, given, run_race, success, wasted
@@ -65,7 +65,7 @@ def strategies() -> list[str]:
     """Parts that decide by rewards, with defaults for all their parameters."""
     return [
         name
-        for name, cls in CHOICES["allocation"].items()
+        for name, cls in parts_of("allocation").items()
         if hasattr(cls, "observe") and all(field.default is not MISSING for field in fields(cls))  # type: ignore[arg-type]
     ]
 
@@ -131,4 +131,4 @@ def test_a_race_needs_a_learning_section(tmp_path: Path) -> None:
 
 
 def test_the_default_is_uniform() -> None:
-    assert CHOICES["allocation"]["uniform"] is Uniform
+    assert parts_of("allocation")["uniform"] is UniformGroups

@@ -9,7 +9,7 @@ from rlsim.core.commands import UpdateMode
 from rlsim.core.errors import ParameterError
 from rlsim.live.openai.capabilities import ServerOffers
 from rlsim.policies.migration import Stay
-from rlsim.policies.protocols import Elastic, Policy
+from rlsim.policies.protocols import ElasticReplicas, Policy
 from rlsim.resolve.scenario import ResolvedScenario
 from rlsim.scenario.discipline import DisciplineConfig
 
@@ -55,7 +55,7 @@ def needs_of(
         ranks=policy.ordering.ranks,
         moves_kv=policy.ordering.shares_kv or policy.migration.transfers_kv,
         discipline=any(section.discipline != DisciplineConfig() for section in plan.scenario.rollout.sections()),
-        sleeps=policy.placement.shared or isinstance(policy.placement, Elastic),
+        sleeps=policy.placement.shared or isinstance(policy.placement, ElasticReplicas),
         keeps_kv=plan.scenario.rollout.kv_while_waiting == "keep",
         longest_tokens=plan.scenario.rollout.max_model_len or 0,
     )
@@ -64,7 +64,9 @@ def needs_of(
 def _cuts(policy: Policy) -> bool:
     """As far as the parts tell beforehand: leftovers may still give up running groups."""
     moves = not isinstance(policy.migration, Stay)
-    ends = policy.leftovers.ends_round or policy.allocation.aborts_surplus or isinstance(policy.placement, Elastic)
+    ends = (
+        policy.leftovers.ends_round or policy.allocation.aborts_surplus or isinstance(policy.placement, ElasticReplicas)
+    )
     return moves or ends or policy.update.mode == "abort"
 
 

@@ -1,18 +1,8 @@
-"""Bounded staleness by counting: AReaL's and SkyRL's capacity rule.
+"""Bounded staleness: generation runs ahead of the trainer, and a count by weights version bounds how far.
 
-One batch submitted at the beginning of each step, and some before the first: verl's V1 trainer.
-
-Environments that run one episode each and take the next when it ends: ROLL's agentic rollout.
-
-Generation may lead the trainer by so many batches: prime-rl's dispatch gate.
-
-One batch ahead: generation of the next batch starts with the training of the current one.
-
-A budget of prompts for each weights version: verl's fully asynchronous rollouter.
-
-A batch for each step and a ratio of one ahead: ROLL's replay buffer.
-
-Every group is generated for one training step: NeMo-RL's reservation of targets.
+What is counted differs by system: groups accepted and running (AReaL, SkyRL), batches ahead (verl V1, one-step-off,
+ROLL), a budget for each version (verl's fully asynchronous rollouter), targets to generate for (NeMo-RL),
+environments (ROLL's agentic rollout), or batches shipped beyond the version served (prime-rl).
 """
 
 from __future__ import annotations
@@ -24,8 +14,10 @@ from typing import ClassVar
 from rlsim.core.checks import at_least, divides
 from rlsim.core.view import Group, RunSizes, View
 from rlsim.policies.protocols import Unit
+from rlsim.policies.registry import part
 
 
+@part("admission", "cumulative-capacity")
 @dataclass(frozen=True, slots=True)
 class CumulativeCapacity:
     """``min(C - running, (eta + version + 1) * B - (accepted + running))`` groups (arXiv 2505.24298, eq. 3).
@@ -38,6 +30,14 @@ class CumulativeCapacity:
     max_open_groups: int | None = None
     """C; None for one training batch."""
     unit: ClassVar[Unit] = "group"
+    batches_per_version: ClassVar[int] = 1
+    whole_batches: ClassVar[bool] = True
+    counts_unfinished: ClassVar[bool] = True
+
+    @property
+    def runs_ahead(self) -> bool:
+        """With a bound above 0."""
+        return self.max_staleness > 0
 
     def start(self, shape: RunSizes) -> CumulativeCapacity:
         """Refuse a concurrency or bound that admits nothing."""
@@ -46,7 +46,7 @@ class CumulativeCapacity:
             at_least("max_open_groups", self.max_open_groups, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """The tighter of concurrency and staleness."""
         batch = view.shape.prompts_per_step
         concurrency = (self.max_open_groups or batch) - view.open_groups
@@ -54,6 +54,7 @@ class CumulativeCapacity:
         return (staleness, "staleness") if staleness <= concurrency else (concurrency, "concurrency")
 
 
+@part("admission", "batches-ahead")
 @dataclass(frozen=True, slots=True)
 class BatchesAhead:
     """``(version + 1 + num_warmup_batches) x B`` groups in all: that many batches in flight or buffered.
@@ -64,31 +65,40 @@ class BatchesAhead:
     num_warmup_batches: int = 1
     """Batches submitted before the first step."""
     unit: ClassVar[Unit] = "group"
+    batches_per_version: ClassVar[int] = 1
+
+    @property
+    def runs_ahead(self) -> bool:
+        """With batches for a warm-up."""
+        return self.num_warmup_batches > 0
 
     def start(self, shape: RunSizes) -> BatchesAhead:
         """Refuse a negative number."""
         at_least("num_warmup_batches", self.num_warmup_batches, 0)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """What is missing from the batches of this step and the warm-up."""
         batches = view.version + 1 + self.num_warmup_batches
-        room = batches * view.shape.prompts_per_step - (view.started_groups - view.dropped_groups)
-        return room, "staleness" if self.num_warmup_batches else "barrier"
+        capacity = batches * view.shape.prompts_per_step - (view.started_groups - view.dropped_groups)
+        return capacity, "staleness" if self.num_warmup_batches else "barrier"
 
 
 class Running:
     """The environments of one run."""
 
     unit: ClassVar[Unit] = "sample"
+    batches_per_version: ClassVar[int] = 1
 
     def __init__(self, environments: int, ahead: int) -> None:
         self.ahead, self._environments = ahead, environments
+        self.runs_ahead = ahead > 0
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free environments, for the group that is being begun or the next one that may be."""
         free = self._environments - view.running_samples
-        waiting = _unbegun(view)
+        newest: Group | None = next(reversed(view.open.values()), None)
+        waiting = sum(sample.state == "new" for sample in newest.members) if newest else 0
         if waiting:
             return min(free, waiting), "concurrency"
         groups = (self.ahead + view.version + 1) * view.shape.prompts_per_step
@@ -97,12 +107,7 @@ class Running:
         return min(free, view.shape.group_size), "concurrency"
 
 
-def _unbegun(view: View) -> int:
-    """Members of the newest group that have not entered."""
-    newest: Group | None = next(reversed(view.open.values()), None)
-    return sum(sample.state == "new" for sample in newest.members) if newest else 0
-
-
+@part("admission", "environments")
 @dataclass(frozen=True, slots=True)
 class Environments:
     """``num_env_groups x (group_size + group_size_redundancy)`` environments, a sample in each.
@@ -127,6 +132,7 @@ class Environments:
         return Running(groups * (shape.group_size + self.group_size_redundancy), self.async_generation_ratio)
 
 
+@part("admission", "lead-gate")
 @dataclass(frozen=True, slots=True)
 class LeadGate:
     """Keep ``max_inflight`` samples in flight while batches shipped less the version served are ``target_lag`` at most.
@@ -141,6 +147,10 @@ class LeadGate:
     max_inflight: int = 1024
     """Samples generating, in tools or being scored."""
     unit: ClassVar[Unit] = "sample"
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
+    batches_per_version: ClassVar[int] = 1
+    """Steps are compared with versions: publishing less often, the trainer would draw away from them."""
 
     def start(self, shape: RunSizes) -> LeadGate:
         """Refuse numbers that admit nothing."""
@@ -148,7 +158,7 @@ class LeadGate:
         at_least("max_inflight", self.max_inflight, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free places, while the gate is open."""
         full = view.steps_begun + len(view.ready) // view.shape.prompts_per_step
         shipped = min(full, view.version + 1 + self.target_lag)
@@ -157,6 +167,7 @@ class LeadGate:
         return self.max_inflight - view.running_samples, "concurrency"
 
 
+@part("admission", "one-step-off")
 @dataclass(frozen=True, slots=True)
 class OneStepOff:
     """Admit batch k+1 when training on batch k begins (verl ``one_step_off_policy``, reference P1).
@@ -170,7 +181,7 @@ class OneStepOff:
         """Nothing to check."""
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """(steps begun + 1) batches in all."""
         admitted = view.started_groups - view.dropped_groups
         return (view.steps_begun + 1) * view.shape.prompts_per_step - admitted, "barrier"
@@ -186,12 +197,14 @@ class Budget:
     """
 
     unit: ClassVar[Unit] = "group"
+    counts_unfinished: ClassVar[bool] = True
 
-    def __init__(self, groups: int, places_per_replica: int) -> None:
+    def __init__(self, groups: int, places_per_replica: int, prompts_per_step: int) -> None:
         self.groups, self._per_replica = groups, places_per_replica
+        self.batches_per_version, self.runs_ahead = groups // prompts_per_step, groups > prompts_per_step
         self._version, self._limit = 0, groups
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """The tighter of budget and places in flight."""
         admitted = view.started_groups - view.dropped_groups
         places = min(view.loads.open_count * self._per_replica, self.groups) - view.open_groups
@@ -203,6 +216,7 @@ class Budget:
         return (budget, "staleness") if budget <= places else (places, "concurrency")
 
 
+@part("admission", "per-version-budget")
 @dataclass(frozen=True, slots=True)
 class PerVersionBudget:
     """``int(required * (1 + staleness_threshold) * trigger)`` groups a version, some of them in flight at once.
@@ -226,9 +240,10 @@ class PerVersionBudget:
         trigger = self.trigger_parameter_sync_step
         divides("trigger_parameter_sync_step", trigger, shape.prompts_per_step)
         groups = int(shape.prompts_per_step // trigger * (self.staleness_threshold + 1) * trigger)
-        return Budget(groups, self.concurrent_samples_per_replica)
+        return Budget(groups, self.concurrent_samples_per_replica, shape.prompts_per_step)
 
 
+@part("admission", "ratio")
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """``ceil(ratio * B) + (version + 1) * B`` groups in all (ROLL ``generate_scheduler.py``); 0 is synchronous.
@@ -242,6 +257,18 @@ class Ratio:
     max_additional_running_prompts: int = 0
     """Groups kept running by additional prompts; 0 for none."""
     unit: ClassVar[Unit] = "group"
+    batches_per_version: ClassVar[int] = 1
+    batch_of_every_version: ClassVar[bool] = True
+
+    @property
+    def adds_prompts(self) -> bool:
+        """With additional prompts."""
+        return self.max_additional_running_prompts > 0
+
+    @property
+    def runs_ahead(self) -> bool:
+        """With a ratio above 0, or additional prompts."""
+        return self.async_generation_ratio > 0 or self.adds_prompts
 
     def start(self, shape: RunSizes) -> Ratio:
         """Refuse negative numbers."""
@@ -249,16 +276,17 @@ class Ratio:
         at_least("max_additional_running_prompts", self.max_additional_running_prompts, 0)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Places in the count, else those of additional prompts."""
         batch = view.shape.prompts_per_step
         ahead = math.ceil(self.async_generation_ratio * batch)
-        room = ahead + (view.version + 1) * batch - (view.started_groups - view.dropped_groups)
-        if room <= 0 and self.max_additional_running_prompts:
+        capacity = ahead + (view.version + 1) * batch - (view.started_groups - view.dropped_groups)
+        if capacity <= 0 and self.max_additional_running_prompts:
             return self.max_additional_running_prompts - view.open_groups, "concurrency"
-        return room, "staleness" if ahead else "barrier"
+        return capacity, "staleness" if ahead else "barrier"
 
 
+@part("admission", "target-reservation")
 @dataclass(frozen=True, slots=True)
 class TargetReservation:
     """At version v the targets v+1 .. v+A (0 .. A at the start) may be generated for, a full batch each.
@@ -269,13 +297,16 @@ class TargetReservation:
     max_trajectory_age_steps: int = 1
     """A, in training steps."""
     unit: ClassVar[Unit] = "group"
+    runs_ahead: ClassVar[bool] = True
+    batches_per_version: ClassVar[int] = 1
+    whole_batches: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> TargetReservation:
         """Refuse an age that reserves nothing ahead."""
         at_least("max_trajectory_age_steps", self.max_trajectory_age_steps, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Batches up to target version + A."""
         reserved = (view.version + self.max_trajectory_age_steps + 1) * view.shape.prompts_per_step
         return reserved - (view.started_groups - view.dropped_groups), "staleness"

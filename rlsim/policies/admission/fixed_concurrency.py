@@ -1,16 +1,9 @@
-"""A pool of trajectories that is always full: CoPRIS.
+"""Fixed concurrency: so much is in flight at any time, whatever the version, and the age of samples is not bounded.
 
-Generators that never wait: a fixed number of samples in flight on every replica.
-
-A pool of prompts, each replaced when its result is collected for a batch: open-instruct.
-
-Producers that wait for nothing but a full buffer: the fully asynchronous rollouts of slime and miles.
-
-A batch in generation at a time, and slots for those that wait: OpenRLHF's asynchronous generator.
-
-A replica gets a batch of samples when it is empty, and nothing until it is empty again: Laminar.
-
-A completion in each slot, and a bounded buffer: TRL's asynchronous GRPO.
+A pool of trajectories (CoPRIS), samples on every replica (PipelineRL), slots of completions (TRL), prompts replaced
+when their results are collected (open-instruct), producers in front of a bounded buffer (slime, miles, Tinker), a
+batch in generation and slots for those that wait (OpenRLHF), or a batch for each replica that has run empty
+(Laminar).
 """
 
 from __future__ import annotations
@@ -22,21 +15,25 @@ from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
+from rlsim.policies.registry import part
 
 
+@part("admission", "fixed-pool")
 @dataclass(frozen=True, slots=True)
 class FixedPool:
     """Keep ``partial_rollout_pool_size`` samples in flight, unfinished ones first."""
 
     partial_rollout_pool_size: int
     unit: ClassVar[Unit] = "sample"
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> FixedPool:
         """Refuse an empty pool."""
         at_least("partial_rollout_pool_size", self.partial_rollout_pool_size, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free places in the pool."""
         return self.partial_rollout_pool_size - view.running_samples, "concurrency"
 
@@ -45,11 +42,13 @@ class Seats:
     """Places in flight, without a bound on lag."""
 
     unit: ClassVar[Unit] = "sample"
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
 
     def __init__(self, seats: int) -> None:
         self._seats = seats
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free seats."""
         return self._seats - view.running_samples, "concurrency"
 
@@ -61,12 +60,15 @@ class LaggedSeats:
     """
 
     unit: ClassVar[Unit] = "sample"
+    counts_begun_samples: ClassVar[bool] = True
 
-    def __init__(self, seats: int, ahead_groups: int, groups_per_version: int) -> None:
+    def __init__(self, seats: int, ahead_groups: int, groups_per_version: int, prompts_per_step: int) -> None:
         self._seats, self._begun = seats, 0
         self.ahead_groups, self.groups_per_version = ahead_groups, groups_per_version
+        self.batches_per_version = groups_per_version // prompts_per_step
+        self.runs_ahead = ahead_groups > 0 or groups_per_version > prompts_per_step
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """The tighter of seats and lag."""
         groups = self.ahead_groups + (view.version + 1) * self.groups_per_version + view.dropped_groups
         lag = groups * view.shape.group_size - self._begun
@@ -75,6 +77,7 @@ class LaggedSeats:
         return (lag, "staleness") if lag <= seats else (seats, "concurrency")
 
 
+@part("admission", "free-running")
 @dataclass(frozen=True, slots=True)
 class FreeRunning:
     """Keep ``llm_max_rollouts`` samples in flight per replica (PipelineRL, arXiv 2509.19128).
@@ -99,7 +102,7 @@ class FreeRunning:
             return Seats(seats)
         at_least("max_lag_samples", self.max_lag_samples, 0)
         ahead = -(-self.max_lag_samples // shape.group_size)
-        return LaggedSeats(seats, ahead, self._steps(shape) * shape.prompts_per_step)
+        return LaggedSeats(seats, ahead, self._steps(shape) * shape.prompts_per_step, shape.prompts_per_step)
 
     def _steps(self, shape: RunSizes) -> int:
         if self.samples_per_version is None:
@@ -108,6 +111,7 @@ class FreeRunning:
         return -(-self.samples_per_version // (shape.prompts_per_step * shape.group_size))
 
 
+@part("admission", "one-for-one")
 @dataclass(frozen=True, slots=True)
 class OneForOne:
     """``async_steps`` batches of prompts at the start, then one more for each result collected.
@@ -120,13 +124,16 @@ class OneForOne:
     async_steps: int = 8
     """Batches that generation and preparation may each be ahead."""
     unit: ClassVar[Unit] = "group"
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
+    counts_unfinished: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> OneForOne:
         """Refuse a pool without prompts."""
         at_least("async_steps", self.async_steps, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Results collected and not yet replaced."""
         batch, kept = view.shape.prompts_per_step, view.started_groups - view.dropped_groups
         ahead = self.async_steps * batch
@@ -134,6 +141,7 @@ class OneForOne:
         return ahead + collected - kept, "staleness" if len(view.ready) > ahead else "concurrency"
 
 
+@part("admission", "engine-queue")
 @dataclass(frozen=True, slots=True)
 class EngineQueue:
     """Groups in flight and complete groups queued both stay below ``concurrency_per_engine`` times the engines.
@@ -145,13 +153,16 @@ class EngineQueue:
     concurrency_per_engine: int = 512
     """slime's ``sglang_server_concurrency``."""
     unit: ClassVar[Unit] = "group"
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
+    counts_unfinished: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> EngineQueue:
         """Refuse a queue without places."""
         at_least("concurrency_per_engine", self.concurrency_per_engine, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free places in flight, unless the queue is full."""
         limit = self.concurrency_per_engine * view.shape.replicas
         if len(view.ready) - view.shape.prompts_per_step >= limit:
@@ -162,10 +173,14 @@ class EngineQueue:
 class Producers:
     """Places for groups or samples, and a bounded buffer."""
 
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
+
     def __init__(self, unit: Unit, places: int, buffer_groups: int | None) -> None:
         self.unit, self._places, self._buffer_groups = unit, places, buffer_groups
+        self.counts_unfinished = unit == "group"
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free places, unless the buffer is full."""
         if self._buffer_groups is not None and len(view.ready) >= self._buffer_groups:
             return 0, "buffer"
@@ -173,6 +188,7 @@ class Producers:
         return self._places - taken, "concurrency"
 
 
+@part("admission", "bounded-buffer")
 @dataclass(frozen=True, slots=True)
 class BoundedBuffer:
     """Keep ``max_concurrent_samples`` in flight until the buffer holds ``capacity_factor`` batches of complete groups.
@@ -202,6 +218,7 @@ class BoundedBuffer:
         return Producers(self.granularity, places, int(self.capacity_factor * shape.prompts_per_step))
 
 
+@part("admission", "queue-slots")
 @dataclass(frozen=True, slots=True)
 class QueueSlots:
     """Begin a batch when the one before is complete and a slot is free.
@@ -213,13 +230,14 @@ class QueueSlots:
     async_queue_size: int = 1
     """Slots."""
     unit: ClassVar[Unit] = "group"
+    counts_unfinished: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> QueueSlots:
         """Refuse a queue without slots."""
         at_least("async_queue_size", self.async_queue_size, 1)
         return self
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """One batch, or nothing."""
         if view.open_groups:
             return 0, "barrier"
@@ -232,11 +250,14 @@ class EmptyReplicas:
     """Whole batches for empty replicas."""
 
     unit: ClassVar[Unit] = "sample"
+    part_name: ClassVar[str] = "refill-empty"
+    runs_ahead: ClassVar[bool] = True
+    fills_empty_replicas: ClassVar[bool] = True
 
     def __init__(self, batch: int, buffer_groups: int | None) -> None:
         self._batch, self.buffer_groups = batch, buffer_groups
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """One batch, if a replica is empty."""
         if self.buffer_groups is not None and len(view.ready) >= self.buffer_groups:
             return 0, "buffer"
@@ -244,6 +265,7 @@ class EmptyReplicas:
         return self._batch if empty else 0, "barrier"
 
 
+@part("admission", "refill-empty")
 @dataclass(frozen=True, slots=True)
 class RefillEmpty:
     """Submit ``replica_batch`` samples for every replica without a call; goes with dispatch ``fill-empty``.
@@ -270,11 +292,13 @@ class Slots:
     """The slots of one run; none is filled while the buffer is full and the trainer takes nothing from it."""
 
     unit: ClassVar[Unit] = "sample"
+    replaces_finished: ClassVar[bool] = True
+    runs_ahead: ClassVar[bool] = True
 
     def __init__(self, slots: int, queue_maxsize: int) -> None:
         self.slots, self._queue_maxsize = slots, queue_maxsize
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Free slots."""
         full = len(view.ready) * view.shape.group_size >= self._queue_maxsize
         if full and not view.trainer_waits:
@@ -282,6 +306,7 @@ class Slots:
         return self.slots - view.running_samples, "concurrency"
 
 
+@part("admission", "sample-slots")
 @dataclass(frozen=True, slots=True)
 class SampleSlots:
     """Every free slot begins one completion (TRL ``experimental/async_grpo``).

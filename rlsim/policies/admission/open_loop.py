@@ -1,4 +1,4 @@
-"""Requests that come when they come: open arrivals, and rollout as a service."""
+"""Open-loop admission: requests arrive by themselves, as from the users of a service, and nothing holds them back."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from rlsim.core.hashing import exponential, gamma
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.core.view import RunSizes, View
 from rlsim.policies.protocols import Unit
+from rlsim.policies.registry import part
 
 
 class Arrivals:
     """The next arrival, and how many there were."""
 
     unit: ClassVar[Unit] = "group"
+    open_loop: ClassVar[bool] = True
 
     def __init__(self, part: OpenArrivals, run_seed: int) -> None:
         self._part, self._run_seed = part, run_seed
         self._arrived = 0
         self._next: Ticks = self._gap()
 
-    def room(self, view: View) -> tuple[int, str]:
+    def capacity(self, view: View) -> tuple[int, str]:
         """Requests that have come and did not enter, and those that were cut and resume."""
         self._advance(view)
         cut = {sample.group.group for sample in view.parked.values()}
@@ -45,6 +47,7 @@ class Arrivals:
         return to_ticks(mean_gaps / part.requests_per_second)
 
 
+@part("admission", "open-arrivals")
 @dataclass(frozen=True, slots=True)
 class OpenArrivals:
     """Requests arrive in a random process of its own, whatever the engines and the trainer do.

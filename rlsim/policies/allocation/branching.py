@@ -1,16 +1,13 @@
-"""Branches where a sample is uncertain, and nowhere else: Spark, and what AEPO and BranchGRPO make of it.
+"""Branching: samples of a group share prefixes, so that tokens are spent behind states that may still go either way.
 
-What strategies share whose groups are trees: a group has ``group_size`` members in all.
-
-Branch width by local entropy and the group's confidence, and pruning of what stays unsure: ECHO, LATR.
-
-A sampling budget for prompts and for prefixes that may still come out either way: TRACE.
+Samples fork at marks where they are uncertain (Spark, AEPO, BranchGRPO), as widely as their confidence allows (ECHO,
+LATR), or groups grow from the turns of members that have ended (TRACE). A group has ``group_size`` members in all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import ClassVar
 
@@ -19,16 +16,12 @@ from rlsim.core.commands import Watch
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.hooks import GO_ON, Size, Verdict
+from rlsim.policies.registry import part
 
 
-def room(view: View, group: Group) -> int:
+def members_left(view: View, group: Group) -> int:
     """Members that the group may still have."""
     return max(0, view.shape.group_size - group.launched)
-
-
-def further_roots(view: View) -> list[tuple[int, int]]:
-    """For every resting group, the members that it is short of."""
-    return [(number, room(view, group)) for number, group in view.resting.items()]
 
 
 def checked_marks(marks: Sequence[int]) -> None:
@@ -37,6 +30,35 @@ def checked_marks(marks: Sequence[int]) -> None:
         raise ParameterError("marks", list(marks), "response tokens, ascending, from 2 on")
 
 
+def checked_roots(roots: int, shape: RunSizes) -> None:
+    """Refuse more roots than samples."""
+    if not 1 <= roots <= shape.group_size:
+        raise ParameterError("roots", roots, f"from 1 to workload.group_size = {shape.group_size}")
+
+
+class _Tree:
+    """Groups whose samples are looked at at marks and may fork there; what no fork used begins at the prompt."""
+
+    aborts_surplus: ClassVar[bool] = True
+
+    def __init__(self, spec: Spark | Echo) -> None:
+        self._roots, self._watch = spec.roots, Watch(spec.signal, spec.marks)
+        self.signals = (spec.signal,)
+
+    def members(self, view: View, group: Group) -> Size:
+        """The roots."""
+        return Size(self._roots, self._roots)
+
+    def watch(self, view: View, sample: Sample) -> Watch:
+        """Every call, at the marks."""
+        return self._watch
+
+    def extend(self, view: View) -> Sequence[tuple[int, int]]:
+        """What is left of a resting group begins at the prompt."""
+        return [(number, members_left(view, group)) for number, group in view.resting.items()]
+
+
+@part("allocation", "spark")
 @dataclass(frozen=True, slots=True)
 class Spark:
     """Stand-in: of ``group_size`` samples ``roots`` begin at the prompt, the others where a signal passes a threshold.
@@ -63,39 +85,24 @@ class Spark:
 
     def start(self, shape: RunSizes) -> Sparks:
         """Refuse more roots than samples."""
-        if not 1 <= self.roots <= shape.group_size:
-            raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
+        checked_roots(self.roots, shape)
         at_least("width", self.width, 1)
         at_least("most_in_a_row", 1 if self.most_in_a_row is None else self.most_in_a_row, 1)
         checked_marks(self.marks)
         return Sparks(self)
 
 
-@dataclass(slots=True)
-class Sparks:
+class Sparks(_Tree):
     """How many critical states in a row each running sample has had."""
 
-    spec: Spark
-    aborts_surplus: bool = True
-    _row: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        """The one that is compared."""
-        return (self.spec.signal,)
-
-    def members(self, view: View, group: Group) -> Size:
-        """The roots."""
-        return Size(self.spec.roots, self.spec.roots)
+    def __init__(self, spec: Spark) -> None:
+        super().__init__(spec)
+        self._part, self._row = spec, dict[int, int]()
 
     def observe(self, view: View, group: Group) -> None:
         """Forget the group."""
         for sample in group.members:
             self._row.pop(sample.sample, None)
-
-    def watch(self, view: View, sample: Sample) -> Watch:
-        """Every call, at the marks."""
-        return Watch(self.spec.signal, self.spec.marks)
 
     def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Nobody is given up."""
@@ -105,7 +112,7 @@ class Sparks:
         """As many as are left of the group, at a critical state."""
         if value is None:
             return 0
-        spec = self.spec
+        spec = self._part
         if spec.threshold is not None and value < spec.threshold:
             self._row[sample.sample] = 0
             return 0
@@ -113,16 +120,13 @@ class Sparks:
         row = self._row[sample.sample] = 1 + self._row.get(sample.sample, self._row.get(parent, 0))
         if spec.most_in_a_row is not None and row > spec.most_in_a_row:
             return 0
-        return min(spec.width, room(view, sample.group))
-
-    def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        """What is left of a group begins at the prompt."""
-        return further_roots(view)
+        return min(spec.width, members_left(view, sample.group))
 
 
 _NORMAL = NormalDist()
 
 
+@part("allocation", "echo")
 @dataclass(frozen=True, slots=True)
 class Echo:
     """Stand-in: at a mark round(max_width * h * (1 - g)) new members, h = 4 c (1 - c) of the sample's confidence c.
@@ -145,8 +149,7 @@ class Echo:
 
     def start(self, shape: RunSizes) -> Confidences:
         """Refuse more roots than samples."""
-        if not 1 <= self.roots <= shape.group_size:
-            raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
+        checked_roots(self.roots, shape)
         if not 0 <= self.low < 1:
             raise ParameterError("low", self.low, "from 0 to below 1")
         at_least("max_width", self.max_width, 0)
@@ -155,23 +158,12 @@ class Echo:
         return Confidences(self)
 
 
-@dataclass(slots=True)
-class Confidences:
+class Confidences(_Tree):
     """The last confidence of each sample, and at how many marks in a row it was low."""
 
-    spec: Echo
-    aborts_surplus: bool = True
-    _last: dict[int, float] = field(default_factory=dict)
-    _low: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        """The one that is compared."""
-        return (self.spec.signal,)
-
-    def members(self, view: View, group: Group) -> Size:
-        """The roots."""
-        return Size(self.spec.roots, self.spec.roots)
+    def __init__(self, spec: Echo) -> None:
+        super().__init__(spec)
+        self._part, self._last, self._low = spec, dict[int, float](), dict[int, int]()
 
     def observe(self, view: View, group: Group) -> None:
         """Forget the group."""
@@ -179,15 +171,11 @@ class Confidences:
             self._last.pop(sample.sample, None)
             self._low.pop(sample.sample, None)
 
-    def watch(self, view: View, sample: Sample) -> Watch:
-        """Every call, at the marks."""
-        return Watch(self.spec.signal, self.spec.marks)
-
     def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """The sample itself, once it has been unsure for too long and others are left."""
         sure = self._last[sample.sample] = _NORMAL.cdf(value)
-        low = self._low[sample.sample] = self._low.get(sample.sample, 0) + 1 if sure < self.spec.low else 0
-        gone = low >= self.spec.patience and len(sample.group.members) > 1
+        low = self._low[sample.sample] = self._low.get(sample.sample, 0) + 1 if sure < self._part.low else 0
+        gone = low >= self._part.patience and len(sample.group.members) > 1
         return Verdict(pruned=(sample,)) if gone else GO_ON
 
     def branch(self, view: View, sample: Sample, tokens: int, value: float | None) -> int:
@@ -196,14 +184,11 @@ class Confidences:
             return 0
         sure = self._last[sample.sample]
         known = [self._last[member.sample] for member in sample.group.members if member.sample in self._last]
-        width = self.spec.max_width * 4 * sure * (1 - sure) * (1 - sum(known) / len(known))
-        return min(round(width), room(view, sample.group))
-
-    def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        """What is left of a group begins at the prompt."""
-        return further_roots(view)
+        width = self._part.max_width * 4 * sure * (1 - sure) * (1 - sum(known) / len(known))
+        return min(round(width), members_left(view, sample.group))
 
 
+@part("allocation", "trace")
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Stand-in: after ``roots`` samples, the rest go ``width`` at a time to the anchor with the largest p (1 - p).
@@ -222,8 +207,8 @@ class Trace:
 
     def start(self, shape: RunSizes) -> Trace:
         """Refuse more roots than samples."""
-        if self.roots is not None and not 1 <= self.roots <= shape.group_size:
-            raise ParameterError("roots", self.roots, f"from 1 to workload.group_size = {shape.group_size}")
+        if self.roots is not None:
+            checked_roots(self.roots, shape)
         at_least("width", self.width, 1)
         return self
 
@@ -237,7 +222,7 @@ class Trace:
 
     def regrow(self, view: View, group: Group) -> Sequence[tuple[Sample, int, int]]:
         """Members at the best anchor, while the budget lasts; of equal ones the one nearest to the prompt."""
-        count = min(self.width, room(view, group))
+        count = min(self.width, members_left(view, group))
         if not count:
             return ()
         sample, turn = max(_anchors(group), key=lambda anchor: _mixed(group, *anchor))

@@ -1,14 +1,8 @@
-"""A fixed short length: ESR.
+"""On-policy distillation: responses end where the teacher's signal on them is worth no more.
 
-When does a student's response part from its teacher? Low overlaps, one after the other.
-
-Short windows, set by occasional probes of full length: ADWIN.
-
-Candidates are probed, and the best go on: PG-OPD.
-
-Responses end where they drift from the teacher: Prune-OPD.
-
-As long as responses say something new: ShortOPD.
+At a fixed length (ESR); at a window that occasional probes of full length set (ADWIN); where the overlap with the
+teacher drops (Prune-OPD); once they repeat themselves (ShortOPD); or candidates are probed and the best go on (PG-
+OPD).
 """
 
 from __future__ import annotations
@@ -21,11 +15,13 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.commands import Watch
 from rlsim.core.view import Group, RunSizes, Sample, View
-from rlsim.policies.allocation.early_stopping import WholeGroups, every
-from rlsim.policies.allocation.estimators import Recent
+from rlsim.policies.allocation.early_stopping import every
+from rlsim.policies.allocation.estimators import Recent, WholeGroups
 from rlsim.policies.hooks import GO_ON, Size, Verdict
+from rlsim.policies.registry import part
 
 
+@part("allocation", "esr")
 @dataclass(frozen=True, slots=True)
 class EarlyStoppingRollout(WholeGroups):
     """Responses end after a fixed number of tokens, because a teacher's signal decays on later ones.
@@ -66,6 +62,7 @@ class Drifts:
         self._low.pop(sample, None)
 
 
+@part("allocation", "adwin")
 @dataclass(frozen=True, slots=True)
 class ProbedWindow:
     """Stand-in: responses end after a window that probes, which run to their end now and then, set.
@@ -151,6 +148,7 @@ class _Windowed(WholeGroups):
         self._window = min(spec.most_window_tokens, max(spec.least_window_tokens, window))
 
 
+@part("allocation", "pg-opd")
 @dataclass(frozen=True, slots=True)
 class ProbeGuided:
     """Stand-in: all candidates run to a probe length; the ``group_size`` that agree best with the teacher go on.
@@ -210,6 +208,7 @@ class _Probing:
         return sorted(members, key=lambda member: (-overlaps.get(member.sample, float("inf")), member.member))
 
 
+@part("allocation", "prune-opd")
 @dataclass(frozen=True, slots=True)
 class PruneAtDrift:
     """Stand-in: a response ends where its overlap with the teacher drops; the window for all grows while few do.
@@ -285,6 +284,7 @@ class _Pruning(WholeGroups):
         self._groups = self._responses = self._sound = 0
 
 
+@part("allocation", "shortopd")
 @dataclass(frozen=True, slots=True)
 class EffectiveLength:
     """Stand-in: the next cap follows the recent lengths of responses before they repeat themselves.

@@ -1,12 +1,8 @@
-"""Weak responses are given up while they are made, so that right and wrong ones are left: arrol.
+"""Early stopping: responses are watched while they are made, and some end or are given up.
 
-What allocations share that decide about responses under way, and leave the number of samples as it is.
-
-One budget of tokens and two levers, samples of a prompt and aborts at a mark: DUET.
-
-Responses end when their regret is out of the ordinary: ESPO.
-
-Responses end once it is clear that they fail: Precog-RM as an early stopping controller.
+So that right and wrong ones balance (arrol), by a budget of tokens behind a horizon (DUET), where regret is out of
+the ordinary (ESPO), or once failure is clear (Precog). The number of samples that a group begins with is as usual,
+but for DUET.
 """
 
 from __future__ import annotations
@@ -22,19 +18,9 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import uniform
 from rlsim.core.running_mean import RunningMean
 from rlsim.core.view import Group, RunSizes, Sample, View
-from rlsim.policies.allocation.estimators import SOLVED, Beliefs, QualityHead, usual
+from rlsim.policies.allocation.estimators import SOLVED, Beliefs, QualityHead, WholeGroups
 from rlsim.policies.hooks import GO_ON, Size, Verdict
-
-
-class WholeGroups:
-    """``group_size`` samples of every prompt, and all of them are needed."""
-
-    __slots__ = ()
-    aborts_surplus: ClassVar[bool] = True
-
-    def members(self, view: View, group: Group) -> Size:
-        """The same for every prompt."""
-        return usual(view)
+from rlsim.policies.registry import part
 
 
 def every(tokens: int, last: int) -> tuple[int, ...]:
@@ -45,6 +31,7 @@ def every(tokens: int, last: int) -> tuple[int, ...]:
 EVEN = 0.5
 
 
+@part("allocation", "arrol")
 @dataclass(frozen=True, slots=True)
 class OnlinePruning:
     """Stand-in: responses that a quality head scores at a mark are given up so that right and wrong ones balance.
@@ -126,6 +113,7 @@ LEAST_KEPT = 2
 """Members of a group without which it has no advantages."""
 
 
+@part("allocation", "duet")
 @dataclass(frozen=True, slots=True)
 class DualBudget:
     """Stand-in: more samples for prompts of more value, few that run on behind a horizon, and a budget of tokens.
@@ -181,16 +169,13 @@ class _Dual:
         self._values += value
         self._groups += 1
         usual = self._shape.group_size
-        exact = usual * self._room() * value * self._groups / self._values + self._carried
+        spent = self._until_mark + self._spec.survival * (self._tokens - self._until_mark)
+        bought = self._spec.token_share * (self._tokens / spent if spent else 1.0)
+        exact = usual * bought * value * self._groups / self._values + self._carried
         most = max(LEAST_KEPT, math.floor(self._spec.most_ratio * usual))
         size = min(most, max(LEAST_KEPT, round(exact)))
         self._carried = min(1.0, max(-1.0, exact - size))
         return Size(size, size)
-
-    def _room(self) -> float:
-        """Samples that the budget buys, relative to those of a uniform batch without aborts."""
-        spent = self._until_mark + self._spec.survival * (self._tokens - self._until_mark)
-        return self._spec.token_share * (self._tokens / spent if spent else 1.0)
 
     def watch(self, view: View, sample: Sample) -> Watch | None:
         """A notice at the horizon, in the first turn; what it reads does not matter."""
@@ -215,6 +200,7 @@ class _Dual:
             self._until_mark += weight * min(member.response_tokens, self._spec.mark_tokens)
 
 
+@part("allocation", "espo")
 @dataclass(frozen=True, slots=True)
 class RegretStopping:
     """Stand-in: a response ends, as a failure, when its smoothed cumulative regret exceeds its expectation.
@@ -282,6 +268,7 @@ class _Regretting(WholeGroups):
             self._regret.pop(member.sample, None)
 
 
+@part("allocation", "precog")
 @dataclass(frozen=True, slots=True)
 class OutcomeStopping:
     """Stand-in: a response whose failure is predicted with confidence ends there, and counts as a failure.

@@ -1,12 +1,8 @@
-"""What past rewards let one believe of a prompt's success: a Beta posterior that forgets.
+"""Estimators that allocation strategies share: beliefs about prompts, statistics of rewards, and shares in samples.
 
-What the rewards of a group say, and the size that it has where nothing is decided.
-
-From a reading at a mark to a probability of success, learnt from how earlier samples came out.
-
-The last lengths that were seen, and their quantiles.
-
-A number of samples shared out among groups, in whole samples.
+``Beliefs`` is a Beta posterior of each prompt's success that forgets; ``Levels`` sorts prompts by it; ``QualityHead``
+turns readings at a mark into a probability of success; ``Recent`` holds the last lengths and their quantiles;
+``shared_out`` divides a number of samples among groups.
 """
 
 from __future__ import annotations
@@ -15,6 +11,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlsim.core.group_statistics import useful_group_expected
 from rlsim.core.hashing import gamma
@@ -26,6 +23,17 @@ from rlsim.policies.hooks import Size
 def usual(view: View) -> Size:
     """``workload.group_size`` samples, all of which are needed."""
     return Size(view.shape.group_size, view.shape.group_size)
+
+
+class WholeGroups:
+    """``group_size`` samples of every prompt, and all of them are needed."""
+
+    __slots__ = ()
+    aborts_surplus: ClassVar[bool] = True
+
+    def members(self, view: View, group: Group) -> Size:
+        """The same for every prompt."""
+        return usual(view)
 
 
 def agree(rewards: Sequence[float]) -> bool:
@@ -55,12 +63,12 @@ def first_wave(group: Group, launched: int) -> bool:
 
 
 PRIOR = 1.0
-"""Successes and failures of a prompt that was never sampled: a uniform law."""
+"""Successes and failures of a prompt that was never sampled: a uniform distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A Beta law of the success probability: 1 + successes, 1 + failures, both remembered in part."""
+    """A Beta distribution of the success probability: 1 + successes, 1 + failures, both remembered in part."""
 
     successes: float = PRIOR
     failures: float = PRIOR
@@ -104,12 +112,36 @@ class Beliefs:
 
     def of(self, prompt: int, version: int) -> Belief:
         """At a version; that of a new prompt is even."""
-        belief, seen = self._known.get(prompt, (Belief(), version))
-        return belief.faded(self._version ** (version - seen))
+        belief, updated = self._known.get(prompt, (Belief(), version))
+        return belief.faded(self._version ** (version - updated))
 
     def tell(self, prompt: int, version: int, rewards: Sequence[float]) -> None:
         """How a group came out."""
         self._known[prompt] = (self.of(prompt, version).faded(self._visit).told(rewards), version)
+
+
+LARGEST_VARIANCE = 0.25
+"""Of rewards between 0 and 1."""
+
+
+class Levels:
+    """Prompts by estimated success: ``count`` equal intervals, and one more for prompts that were never sampled."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.beliefs = Beliefs(0.5, 1.0)
+        self._sampled: set[int] = set()
+
+    def of(self, prompt: int) -> int:
+        """Its level, from hard to easy; ``count`` for a new one."""
+        if prompt not in self._sampled:
+            return self.count
+        return min(self.count - 1, math.floor(self.count * self.beliefs.of(prompt, 0).mean))
+
+    def tell(self, group: Group) -> None:
+        """How a group came out."""
+        self._sampled.add(group.prompt)
+        self.beliefs.tell(group.prompt, 0, group.rewards)
 
 
 SOLVED = 0.5
@@ -178,17 +210,17 @@ def shared_out(total: int, weights: Sequence[float], most: int) -> list[int]:
 
     What nobody may have, or nobody weighs, is not given out.
     """
-    given = [0] * len(weights)
+    shares = [0] * len(weights)
     left = total
     while left > 0:
-        heavy = [place for place, weight in enumerate(weights) if weight > 0 and given[place] < most]
+        heavy = [index for index, weight in enumerate(weights) if weight > 0 and shares[index] < most]
         if not heavy:
             break
-        for place, more in _round(left, [(place, weights[place]) for place in heavy]):
-            more = min(more, most - given[place])
-            given[place] += more
+        for index, more in _round(left, [(index, weights[index]) for index in heavy]):
+            more = min(more, most - shares[index])
+            shares[index] += more
             left -= more
-    return given
+    return shares
 
 
 def _round(total: int, weights: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:

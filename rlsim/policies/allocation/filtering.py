@@ -1,14 +1,8 @@
-"""Dynamic sampling: groups that teach nothing are thrown away and replaced.
+"""Filtering: groups, samples or prompts that teach nothing are left out, and others take their place.
 
-The part of a group whose rewards differ most is trained on: D3S.
-
-Dynamic sampling round by round, as it was first built.
-
-Prompts that would hardly tell samples apart are passed over: DEPO.
-
-Prompts that taught nothing of late are skipped, most of the time: GRESO.
-
-One sample more than is trained on, so that the median is one of them: MC-GRPO.
+Complete groups whose rewards agree are thrown away, one by one or round by round (DAPO); prompts that taught nothing
+of late are skipped before they are sampled (DEPO, GRESO); of a group, the samples with the most varied rewards are
+trained on (D3S), or all but the median (MC-GRPO).
 """
 
 from __future__ import annotations
@@ -25,8 +19,10 @@ from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.estimators import Beliefs, agree, mean, usual, variance
 from rlsim.policies.allocation.prompt_selection import first_useful
 from rlsim.policies.hooks import Offer, Pick, Size
+from rlsim.policies.registry import part
 
 
+@part("allocation", "dapo")
 @dataclass(frozen=True, slots=True)
 class DynamicSampling:
     """Train on groups whose rewards are not all the same; sample further prompts until there are enough.
@@ -56,6 +52,7 @@ class DynamicSampling:
         return agree(group.rewards)
 
 
+@part("allocation", "d3s")
 @dataclass(frozen=True, slots=True)
 class D3S:
     """Stand-in: the part of a group with the largest reward variance; its share grows from ``first_share`` on.
@@ -109,6 +106,7 @@ def most_alike(members: Sequence[Sample], count: int) -> Sequence[Sample]:
     return ranked[low : low + spare]
 
 
+@part("allocation", "dapo-rounds")
 @dataclass(frozen=True, slots=True)
 class RoundwiseSampling:
     """As ``dapo``, but groups are judged when all that is under way has ended, and not one by one.
@@ -117,6 +115,7 @@ class RoundwiseSampling:
     """
 
     aborts_surplus: ClassVar[bool] = True
+    judges_rounds: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> RoundwiseSampling:
         """Refuse a group that cannot have two rewards."""
@@ -136,9 +135,10 @@ class RoundwiseSampling:
 
     def rejects(self, view: View, group: Group) -> bool:
         """Whether all its rewards are the same."""
-        return len(set(group.rewards)) < 2
+        return agree(group.rewards)
 
 
+@part("allocation", "depo")
 @dataclass(frozen=True, slots=True)
 class Depo:
     """Stand-in: skip prompts whose group would have two rewards with a posterior probability below ``least_useful``.
@@ -185,6 +185,7 @@ class _Removing:
 Kind = Literal["easy", "hard"]
 
 
+@part("allocation", "greso")
 @dataclass(frozen=True, slots=True)
 class Greso:
     """Skip a prompt with probability 1 - p^z after z groups in a row without variance; reject and refill those made.
@@ -264,6 +265,7 @@ class _Skipping:
         return agree(group.rewards)
 
 
+@part("allocation", "mc-grpo")
 @dataclass(frozen=True, slots=True)
 class McGrpo:
     """``group_size`` + 1 samples; the one with the median reward is the baseline and is not trained on.

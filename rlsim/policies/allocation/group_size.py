@@ -1,16 +1,8 @@
-"""The same number of samples for every prompt, and perhaps some to spare.
+"""Group size: how many samples a prompt gets, decided when its group is opened or after a first wave of its own.
 
-More samples of hard prompts, so that they weigh as much as those solved half of the time: DARS.
-
-Larger groups as training goes on: Aryabhata 2.
-
-A second wave where the first contradicts what was expected: V0.5.
-
-Group size 1 / p from one profile, and prompts from easy to hard: sGPO.
-
-More samples than needed where a round is to be short.
-
-One sample a prompt: SAO.
+The same for all, with some to spare (RollPacker's short rounds) or one by one (SAO); larger as training goes on
+(Aryabhata 2); by the difficulty that earlier visits showed (sGPO, GDRO); or a second wave where the first one was
+hard (DARS) or contradicts a prior (V0.5).
 """
 
 from __future__ import annotations
@@ -25,12 +17,23 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.group_statistics import inverse_success_group
 from rlsim.core.hashing import uniform
 from rlsim.core.view import Group, RunSizes, View
-from rlsim.policies.allocation.estimators import Beliefs, first_wave, mean, solved, usual
+from rlsim.policies.allocation.estimators import (
+    LARGEST_VARIANCE,
+    Beliefs,
+    Levels,
+    first_wave,
+    mean,
+    solved,
+    usual,
+    variance,
+)
 from rlsim.policies.hooks import Offer, Pick, Size
+from rlsim.policies.registry import part
 
 
+@part("allocation", "uniform")
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class UniformGroups:
     """``group_size`` samples and ``redundancy`` more; a group is complete with the first ``group_size`` that end."""
 
     redundancy: int = 0
@@ -39,7 +42,7 @@ class Uniform:
     samples: int | None = None
     """Of a group, instead of ``workload.group_size``; None for that."""
 
-    def start(self, shape: RunSizes) -> Uniform:
+    def start(self, shape: RunSizes) -> UniformGroups:
         """Refuse a negative redundancy, and a group without samples."""
         at_least("redundancy", self.redundancy, 0)
         if self.samples is not None:
@@ -51,12 +54,18 @@ class Uniform:
         """Whether groups have a size of their own."""
         return self.samples is not None
 
+    @property
+    def spares(self) -> bool:
+        """With a redundancy."""
+        return self.redundancy > 0
+
     def members(self, view: View, group: Group) -> Size:
         """The same for every prompt."""
         needed = self.samples or view.shape.group_size
         return Size(needed + self.redundancy, needed)
 
 
+@part("allocation", "dars")
 @dataclass(frozen=True, slots=True)
 class Dars:
     """Stand-in: a second wave for prompts solved less than half of the time, up to n 2 sqrt(p (1 - p)) = group_size.
@@ -106,6 +115,7 @@ class _Deeper:
         """Nothing is remembered."""
 
 
+@part("allocation", "group-schedule")
 @dataclass(frozen=True, slots=True)
 class GroupSchedule:
     """Stand-in: ``first_samples`` a group at first, ``growth`` times as many each ``stage_steps``, to ``group_size``.
@@ -131,7 +141,7 @@ class GroupSchedule:
         return self
 
     def members(self, view: View, group: Group) -> Size:
-        """Of the stage."""
+        """Size of the stage."""
         size, most = float(self.first_samples), view.shape.group_size
         for _ in range(group.target // self.stage_steps):
             if size >= most or self.growth == 1:
@@ -141,6 +151,7 @@ class GroupSchedule:
         return Size(whole, whole)
 
 
+@part("allocation", "v0.5")
 @dataclass(frozen=True, slots=True)
 class PriorTested:
     """Stand-in: half a group; the other half where its mean is ``critical`` standard errors from a prior.
@@ -195,6 +206,7 @@ class _Testing:
         self._beliefs.tell(group.prompt, view.version, group.rewards)
 
 
+@part("allocation", "sgpo")
 @dataclass(frozen=True, slots=True)
 class Sgpo:
     """Stand-in: ceil(1 / p) samples, p of the first visit; solved prompts dropped, hopeless ones seldom, easy first.
@@ -246,13 +258,10 @@ class _Sorted:
         if not self._window:
             self._window = {offers[place].draw for place in left}
         within = [place for place in left if offers[place].draw in self._window]
-        taken = max(within, key=lambda place: self._ease(offers[place]))
+        # Easy ones first, and those without a profile before them.
+        taken = max(within, key=lambda place: self._profile.get(offers[place].prompt, math.inf))
         self._window.discard(offers[taken].draw)
         return Pick(taken, tuple(sorted(dropped)))
-
-    def _ease(self, offer: Offer) -> float:
-        """Prompts without a profile come first."""
-        return self._profile.get(offer.prompt, math.inf)
 
     def _drops(self, offer: Offer) -> bool:
         success = self._profile.get(offer.prompt)
@@ -264,6 +273,62 @@ class _Sorted:
         self._profile.setdefault(group.prompt, mean([solved(reward) for reward in group.rewards]))
 
 
+@part("allocation", "gdro-rollout")
+@dataclass(frozen=True, slots=True)
+class GdroRollout:
+    """Stand-in: samples of a level in proportion to the root of its reward variance, at a price that keeps the mean.
+
+    Rollout-GDRO, systems list entry 21: square-root allocation and a shadow price at a fixed mean budget; the update of
+    the price, the levels and the bounds are ours. The mean is over groups: levels differ in length, so tokens may not
+    keep theirs.
+    """
+
+    levels: int = 5
+    """Intervals of estimated success."""
+    smoothing: float = 0.95
+    """Of the moving average of a level's variance, a group."""
+    price_step: float = 0.05
+    """Relative change of the price for a group of twice the mean size."""
+    most_ratio: float = 4.0
+    """Samples of a group, as a multiple of ``group_size``; the least is 2."""
+
+    def start(self, shape: RunSizes) -> _Priced:
+        """Refuse bounds that leave no group, and groups of one."""
+        several("gdro-rollout", shape)
+        at_least("levels", self.levels, 1)
+        fraction("smoothing", self.smoothing)
+        at_least("price_step", self.price_step, 0)
+        at_least("most_ratio", self.most_ratio, 1)
+        return _Priced(self, shape)
+
+
+class _Priced:
+    aborts_surplus = True
+    resizes = True
+
+    def __init__(self, part: GdroRollout, shape: RunSizes) -> None:
+        self._part, self._seed, self._mean = part, shape.seed, shape.group_size
+        self._levels = Levels(part.levels)
+        self._variances = [LARGEST_VARIANCE] * (part.levels + 1)
+        self._price = LARGEST_VARIANCE / shape.group_size**2
+
+    def members(self, view: View, group: Group) -> Size:
+        exact = math.sqrt(self._variances[self._levels.of(group.prompt)] / self._price)
+        exact = min(self._part.most_ratio * self._mean, max(2.0, exact))
+        self._price *= math.exp(self._part.price_step * (exact / self._mean - 1))
+        size = math.floor(exact + uniform(self._seed, "gdro-rollout", group.group))
+        return Size(size, size)
+
+    def observe(self, view: View, group: Group) -> None:
+        level, count = self._levels.of(group.prompt), len(group.rewards)
+        if count > 1:
+            unbiased = variance(group.rewards) * count / (count - 1)
+            kept = self._part.smoothing
+            self._variances[level] = kept * self._variances[level] + (1 - kept) * unbiased
+        self._levels.tell(group)
+
+
+@part("allocation", "short-rounds")
 @dataclass(frozen=True, slots=True)
 class ShortRounds:
     """``eta_r`` times ``group_size`` samples of a new prompt, the first to end count; no more of one put off before.
@@ -274,6 +339,11 @@ class ShortRounds:
     eta_r: float = 1.25
     """Samples launched for a new prompt, as a multiple of ``group_size``."""
     aborts_surplus: ClassVar[bool] = True
+
+    @property
+    def spares(self) -> bool:
+        """With a ratio above 1."""
+        return self.eta_r > 1
 
     def start(self, shape: RunSizes) -> ShortRounds:
         """Refuse a group smaller than needed."""
@@ -286,6 +356,7 @@ class ShortRounds:
         return Size(size if group.recycle else math.ceil(self.eta_r * size), size)
 
 
+@part("allocation", "single")
 @dataclass(frozen=True, slots=True)
 class Single:
     """Groups of one, so that a finished sample waits for no sibling."""

@@ -1,12 +1,8 @@
-"""The best prompts of a pool: the loader's next ones are compared, and what a batch does not take is passed over.
+"""Prompt selection: the loader's next prompts are compared, and the best of them are sampled.
 
-Prompts of a difficulty that is aimed at.
-
-Prompts by their past, and a look at the model's entropy before much is spent on them: HIVE.
-
-Predictions of success and length before anything is sampled: MASA.
-
-Thompson sampling of prompts whose outcome is most open: VADE.
+What a batch does not take is passed over until the next epoch. Worth is distance to a target difficulty, the odds
+that rewards differ (VADE, HIVE, which also checks entropy at the start of the response), the signal of a level of
+difficulty (GDRO), or a prediction of success and length (MASA).
 """
 
 from __future__ import annotations
@@ -23,12 +19,12 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.hashing import exponential
 from rlsim.core.running_mean import RunningMean
 from rlsim.core.view import Group, RunSizes, Sample, View
-from rlsim.policies.allocation.early_stopping import WholeGroups
-from rlsim.policies.allocation.estimators import Beliefs, solved, usual
-from rlsim.policies.hooks import Offer, Pick, Size, Verdict
+from rlsim.policies.allocation.estimators import LARGEST_VARIANCE, Beliefs, Levels, WholeGroups, solved, variance
+from rlsim.policies.hooks import Offer, Pick, Verdict
+from rlsim.policies.registry import part
 
 
-class Pool:
+class PromptPool:
     """Picks whatever is worth most; when a batch has been picked, the others wait for the next epoch.
 
     A prompt is valued once, when it comes on offer.
@@ -53,15 +49,35 @@ class Pool:
         return Pick(best, tuple(place for place in range(len(offers)) if place != best))
 
 
+class BestOfPool(WholeGroups):
+    """Groups of the usual size, of the prompts of a pool that ``worth`` puts first."""
+
+    def __init__(self, shape: RunSizes, size: float, beliefs: Beliefs) -> None:
+        self._beliefs, self._pool = beliefs, PromptPool(shape, size, self.worth)
+        self.candidates = self._pool.candidates
+
+    def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
+        """The best of the pool."""
+        return self._pool.pick(view, offers)
+
+    def worth(self, view: View, offer: Offer) -> float:
+        """Value of a prompt, to be compared with those of the others on offer."""
+        raise NotImplementedError
+
+    def observe(self, view: View, group: Group) -> None:
+        """Believe what the group showed."""
+        self._beliefs.tell(group.prompt, view.version, group.rewards)
+
+
 def first_useful(worths: Iterable[float], least: float) -> Pick:
     """The first that is worth at least so much, or else the best; all others that were looked at are passed over."""
-    seen: list[float] = []
-    for place, worth in enumerate(worths):
-        seen.append(worth)
+    compared: list[float] = []
+    for index, worth in enumerate(worths):
+        compared.append(worth)
         if worth >= least:
-            return Pick(place, tuple(range(place)))
-    best = seen.index(max(seen))
-    return Pick(best, tuple(place for place in range(len(seen)) if place != best))
+            return Pick(index, tuple(range(index)))
+    best = compared.index(max(compared))
+    return Pick(best, tuple(index for index in range(len(compared)) if index != best))
 
 
 def check_pool(pool: float) -> None:
@@ -77,6 +93,7 @@ def by_weight(logarithm: float, *key: int | str) -> float:
     return logarithm - math.log(exponential(*key))
 
 
+@part("allocation", "difficulty-targeted")
 @dataclass(frozen=True, slots=True)
 class DifficultyTargeted:
     """Stand-in: prompts drawn with weight exp(-|p - target| / temperature), p estimated from their own past.
@@ -105,29 +122,17 @@ class DifficultyTargeted:
         return _Targeted(self, shape)
 
 
-class _Targeted:
-    aborts_surplus = True
-
+class _Targeted(BestOfPool):
     def __init__(self, part: DifficultyTargeted, shape: RunSizes) -> None:
+        super().__init__(shape, part.pool, Beliefs(1.0, part.kept_per_version))
         self._part, self._seed = part, shape.seed
-        self._beliefs = Beliefs(1.0, part.kept_per_version)
-        self._pool = Pool(shape, part.pool, self._worth)
-        self.candidates = self._pool.candidates
 
-    def members(self, view: View, group: Group) -> Size:
-        return usual(view)
-
-    def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
-        return self._pool.pick(view, offers)
-
-    def _worth(self, view: View, offer: Offer) -> float:
+    def worth(self, view: View, offer: Offer) -> float:
         distance = abs(self._beliefs.of(offer.prompt, view.version).mean - self._part.target_success)
         return by_weight(-distance / self._part.temperature, self._seed, "difficulty-targeted", offer.draw)
 
-    def observe(self, view: View, group: Group) -> None:
-        self._beliefs.tell(group.prompt, view.version, group.rewards)
 
-
+@part("allocation", "hive")
 @dataclass(frozen=True, slots=True)
 class Hive:
     """Stand-in: the prompts with the largest p (1 - p) by history; a group is given up if its entropy is low when read.
@@ -154,28 +159,16 @@ class Hive:
         return _Checking(self, shape)
 
 
-class _Checking:
-    aborts_surplus = True
+class _Checking(BestOfPool):
     signals: ClassVar[tuple[str, ...]] = ("entropy",)
 
     def __init__(self, part: Hive, shape: RunSizes) -> None:
+        super().__init__(shape, part.pool, Beliefs(1.0, part.kept_per_version))
         self._part = part
-        self._beliefs = Beliefs(1.0, part.kept_per_version)
-        self._pool = Pool(shape, part.pool, self._worth)
-        self.candidates = self._pool.candidates
 
-    def members(self, view: View, group: Group) -> Size:
-        return usual(view)
-
-    def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
-        return self._pool.pick(view, offers)
-
-    def _worth(self, view: View, offer: Offer) -> float:
+    def worth(self, view: View, offer: Offer) -> float:
         success = self._beliefs.of(offer.prompt, view.version).mean
         return success * (1 - success)
-
-    def observe(self, view: View, group: Group) -> None:
-        self._beliefs.tell(group.prompt, view.version, group.rewards)
 
     def watch(self, view: View, sample: Sample) -> Watch | None:
         before = sample.turn == 0 and sample.made_tokens < self._part.check_tokens
@@ -187,10 +180,65 @@ class _Checking:
         return Verdict(pruned=tuple(members)) if fresh and value < self._part.least_entropy else Verdict()
 
 
+@part("allocation", "gdro-prompt")
+@dataclass(frozen=True, slots=True)
+class GdroPrompt:
+    """Stand-in: prompts drawn with weight exp(eta * signal) of their level; signal: mean reward variance over 1/4.
+
+    Prompt-GDRO (systems list entry 21) has an online classifier and a multiplicative-weights bandit with debiased
+    moving averages. Which loss it weighs is not given in the abstract: ours is what a policy gradient has of a level.
+    """
+
+    levels: int = 5
+    """Intervals of estimated success."""
+    eta: float = 3.0
+    """How much the weights follow the signal."""
+    smoothing: float = 0.95
+    """Of the moving average, a group."""
+    pool: float = 2.0
+    """Prompts drawn from, as a multiple of ``prompts_per_step``; the rest is passed over until the next epoch."""
+
+    def start(self, shape: RunSizes) -> _LevelWeighted:
+        """Refuse levels and averages that are none."""
+        several("gdro-prompt", shape)
+        at_least("levels", self.levels, 1)
+        fraction("smoothing", self.smoothing)
+        if self.smoothing == 1:
+            raise ParameterError("smoothing", 1, "below 1: nothing would be learnt")
+        check_pool(self.pool)
+        return _LevelWeighted(self, shape)
+
+
+class _LevelWeighted(BestOfPool):
+    def __init__(self, part: GdroPrompt, shape: RunSizes) -> None:
+        self._levels = Levels(part.levels)
+        super().__init__(shape, part.pool, self._levels.beliefs)
+        self._part, self._seed = part, shape.seed
+        self._averages = [0.0] * (part.levels + 1)
+        self._weights = [0.0] * (part.levels + 1)
+        """Of the averages: 1 - smoothing^n, which takes their start at 0 out."""
+
+    def signal(self, level: int) -> float:
+        """In [0, 1]; the largest possible for a level that was never met."""
+        return self._averages[level] / self._weights[level] if self._weights[level] else 1.0
+
+    def worth(self, view: View, offer: Offer) -> float:
+        logarithm = self._part.eta * self.signal(self._levels.of(offer.prompt))
+        return by_weight(logarithm, self._seed, "gdro-prompt", offer.draw)
+
+    def observe(self, view: View, group: Group) -> None:
+        level, kept = self._levels.of(group.prompt), self._part.smoothing
+        signal = variance(group.rewards) / LARGEST_VARIANCE
+        self._averages[level] = kept * self._averages[level] + (1 - kept) * signal
+        self._weights[level] = kept * self._weights[level] + 1 - kept
+        self._levels.tell(group)
+
+
 OWN_COUNTS_FROM = 4
 """Right responses of a prompt that weigh as much as all others' together in its predicted length."""
 
 
+@part("allocation", "masa")
 @dataclass(frozen=True, slots=True)
 class MetaPredictions:
     """Stand-in: prompts whose groups will agree are passed over; responses much longer than right ones are ended.
@@ -252,6 +300,7 @@ class _Predicting(WholeGroups):
                 self._right_of[group.prompt].add(member.response_tokens)
 
 
+@part("allocation", "vade")
 @dataclass(frozen=True, slots=True)
 class Vade:
     """Stand-in: prompts with the largest p (1 - p), p drawn from a Beta posterior that fades by visit and by version.
@@ -276,24 +325,11 @@ class Vade:
         return _Thompson(self, shape)
 
 
-class _Thompson:
-    aborts_surplus = True
-
+class _Thompson(BestOfPool):
     def __init__(self, part: Vade, shape: RunSizes) -> None:
+        super().__init__(shape, part.pool, Beliefs(part.kept_per_visit, part.kept_per_version))
         self._seed = shape.seed
-        self._beliefs = Beliefs(part.kept_per_visit, part.kept_per_version)
-        self._pool = Pool(shape, part.pool, self._worth)
-        self.candidates = self._pool.candidates
 
-    def members(self, view: View, group: Group) -> Size:
-        return usual(view)
-
-    def pick(self, view: View, offers: Sequence[Offer]) -> Pick:
-        return self._pool.pick(view, offers)
-
-    def _worth(self, view: View, offer: Offer) -> float:
+    def worth(self, view: View, offer: Offer) -> float:
         success = self._beliefs.of(offer.prompt, view.version).drawn(self._seed, "vade", offer.draw)
         return success * (1 - success)
-
-    def observe(self, view: View, group: Group) -> None:
-        self._beliefs.tell(group.prompt, view.version, group.rewards)

@@ -1,6 +1,7 @@
-"""Groups that have been trained on are trained on again: replay, and sharing with the past.
+"""Reuse: what has been trained on is trained on again, or drafts the next responses to its prompt.
 
-An epoch's responses begin with those of the epoch before, as far as the weights still accept them: SPEC-RL.
+Whole groups are replayed for a share of the batch (replay buffers) or in place of groups that teach nothing (POPO);
+the last response is verified as a draft and continued where the new weights reject it (SPEC-RL).
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import ClassVar, Literal
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import Group, RunSizes, Sample, View
+from rlsim.policies.allocation.estimators import agree, usual, variance
 from rlsim.policies.hooks import Size
+from rlsim.policies.registry import part
 
 Choice = Literal["variance", "newest", "oldest"]
 
 
+@part("allocation", "replay")
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Stand-in: a share of the groups opened are ones trained on before, the best of a buffer with an age limit.
@@ -79,12 +83,13 @@ class Buffer:
             return None
         if self._again + 1 > self.spec.share * (self._opened + self._again + 1):
             return None
-        found = best(view, self.spec.order, self.spec.max_age_versions)
-        if found is not None:
+        group = best(view, self.spec.order, self.spec.max_age_versions)
+        if group is not None:
             self._again += 1
-        return found
+        return group
 
 
+@part("allocation", "popo")
 @dataclass(frozen=True, slots=True)
 class Popo:
     """Stand-in: a group whose rewards are all the same is not trained on; one of the buffer takes its place.
@@ -118,14 +123,14 @@ class Replacements:
     def members(self, view: View, group: Group) -> Size:
         """The same for every prompt; it takes the place of a missing group, if there is one."""
         self._missing = max(0, self._missing - 1)
-        return Size(view.shape.group_size, view.shape.group_size)
+        return usual(view)
 
     def observe(self, view: View, group: Group) -> None:
         """Nothing: ``rejects`` is asked next."""
 
     def rejects(self, view: View, group: Group) -> bool:
         """Whether all its rewards are the same."""
-        ineffective = len(set(group.rewards)) < 2
+        ineffective = agree(group.rewards)
         self._missing += ineffective
         return ineffective
 
@@ -138,21 +143,14 @@ class Replacements:
         if not self._missing:
             return None
         young = [kept for kept in view.kept.values() if age(view, kept) <= self.spec.max_age_versions]
-        found = max(young, key=lambda kept: (self._worth(view, kept), kept.group), default=None)
-        if found is None:
+        group = max(young, key=lambda kept: (self._worth(view, kept), kept.group), default=None)
+        if group is None:
             return None
         self._missing -= 1
-        return found.group
+        return group.group
 
     def _worth(self, view: View, group: Group) -> float:
-        worth: float = variance(group.rewards) * 0.5 ** (age(view, group) / self.spec.half_life_versions)
-        return worth
-
-
-def variance(rewards: Sequence[float]) -> float:
-    """Of a group's rewards, about their mean."""
-    mean = sum(rewards) / len(rewards)
-    return sum((reward - mean) ** 2 for reward in rewards) / len(rewards)
+        return float(variance(group.rewards) * 0.5 ** (age(view, group) / self.spec.half_life_versions))
 
 
 def age(view: View, group: Group) -> int:
@@ -177,6 +175,7 @@ def best(view: View, order: Choice, max_age_versions: int) -> int | None:
     return choose(young, key=lambda group: group.group).group
 
 
+@part("allocation", "spec-rl")
 @dataclass(frozen=True, slots=True)
 class SpecRl:
     """The last response to the same prompt is checked as a draft, member by member, and continued where it is rejected.
@@ -206,7 +205,7 @@ class Drafts:
 
     def members(self, view: View, group: Group) -> Size:
         """The same for every prompt."""
-        return Size(view.shape.group_size, view.shape.group_size)
+        return usual(view)
 
     def trained(self, view: View, group: Group) -> Sequence[int]:
         """Its members are the drafts of its prompt from now on."""
@@ -217,10 +216,7 @@ class Drafts:
     def draft(self, view: View, sample: Sample) -> Sample | None:
         """The member in the same place of the last group of the prompt."""
         group = view.kept.get(self._last.get(sample.group.prompt, -1))
-        if group is None or self._too_old(view, group):
+        oldest = self.spec.max_age_versions
+        if group is None or (oldest is not None and age(view, group) > oldest):
             return None
         return next((member for member in group.members if member.member == sample.member), None)
-
-    def _too_old(self, view: View, group: Group) -> bool:
-        oldest = self.spec.max_age_versions
-        return oldest is not None and view.version - group.version > oldest

@@ -1,12 +1,8 @@
-"""When the groups of one training step rest together: waves that are decided for a batch wait for all of it.
+"""Waves: a first share of the samples for every prompt, the rest where it pays once the rewards are known.
 
-Half a group first, more until somebody succeeds, and a balanced part to train on: AERO.
-
-A pilot for every prompt, and the rest of the budget where rewards differ: Pilot-Commit.
-
-Round after round on the prompts whose rewards vary most: VIGOR.
-
-Further samples where they make the estimate of success surer: XRPO.
+Groups that fail are rescued a few samples at a time (AERO). The others decide for a whole batch, which rests until
+its last sample has ended: in proportion to reward variance (Pilot-Commit), round after round on the most varied
+prompts (VIGOR), or where the estimate of success becomes surest (XRPO).
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.view import Group, RunSizes, Sample, View
 from rlsim.policies.allocation.estimators import Belief, agree, first_wave, shared_out, solved, variance
 from rlsim.policies.hooks import Size
+from rlsim.policies.registry import part
 
 
 class BatchWaves:
@@ -45,23 +42,21 @@ class BatchWaves:
         looks = (view.started_groups, view.left_groups, len(view.resting))
         if looks == self._nothing:  # Asked after every event: nothing came to rest since.
             return []
-        found = self._found(view)
-        self._nothing = None if found else looks
-        return found
-
-    def _found(self, view: View) -> list[list[Group]]:
         batches: dict[int, list[Group]] = {}
         for group in view.open.values():
             batches.setdefault(group.target, []).append(group)
         nothing_runs = len(view.resting) == len(view.open)
-        return [
+        resting = [
             groups
             for target, groups in batches.items()
             if all(group.group in view.resting for group in groups)
             and (nothing_runs or self._opened[target] >= view.shape.prompts_per_step)
         ]
+        self._nothing = None if resting else looks
+        return resting
 
 
+@part("allocation", "aero")
 @dataclass(frozen=True, slots=True)
 class Aero:
     """Stand-in: groups that all fail get a few samples more, until one succeeds or they are as large as others.
@@ -118,6 +113,7 @@ class _Rescuing:
         return more[max(1, math.floor(self._part.most_ratio * len(fewer))) :] if fewer else ()
 
 
+@part("allocation", "pilot-commit")
 @dataclass(frozen=True, slots=True)
 class PilotCommit:
     """Stand-in: a share of the batch's samples as pilots, then the rest in proportion to observed reward variance.
@@ -166,6 +162,7 @@ class _Committing:
         return done + [(group.group, count) for group, count in zip(pilots, more, strict=True)]
 
 
+@part("allocation", "vigor")
 @dataclass(frozen=True, slots=True)
 class Vigor:
     """Stand-in: equal rounds, each on the ``kept`` share of the last one's prompts with the largest reward variance.
@@ -229,6 +226,7 @@ class _Refining:
         return prompts * (self._first + (self._size - self._first) * (rounds - 1) // max(1, self._part.rounds - 1))
 
 
+@part("allocation", "xrpo")
 @dataclass(frozen=True, slots=True)
 class Xrpo:
     """Stand-in: half of the samples to every prompt, the rest one by one to the prompt whose mean becomes surest.

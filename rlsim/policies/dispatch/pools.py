@@ -1,12 +1,7 @@
-"""Dispatch among pools of different hardware.
+"""Dispatch among pools of replicas: by their speed, a call's context, its class, its phase or its expected length.
 
-A pool for every class of prompts.
-
-Routing inside a pool.
-
-Prefill on the replicas of one pool, decode on those of another.
-
-Replicas set apart for prompts that are expected to be long.
+Pools of different hardware (RollArt), a pool for every class of prompts, prefill on one pool and decode on another
+(P/D-Serve, Semi-PD), and replicas set apart for prompts that are expected to be long (TailSieve).
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.hashing import hashed
 from rlsim.core.view import Group, Pool, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import ORACLES, Expected, Predictor, PredictorName
+from rlsim.policies.registry import part
 
 
 class _Weighted:
@@ -32,9 +28,10 @@ class _Weighted:
         least = [(loads.least(pool.replicas), weight) for pool, weight in self._pools if loads.any_open(pool.replicas)]
         if not least:
             return loads.least()
-        return min(least, key=lambda found: ((loads.in_flight[found[0]] + 1) / found[1], found[0]))[0]
+        return min(least, key=lambda pair: ((loads.in_flight[pair[0]] + 1) / pair[1], pair[0]))[0]
 
 
+@part("dispatch", "by-weight")
 @dataclass(frozen=True, slots=True)
 class ByWeight:
     """The least loaded replica of every pool, then that with the fewest calls for its weight, this call included.
@@ -63,6 +60,9 @@ class ByWeight:
 class Lengths:
     """Two pools and the tokens that decide between them."""
 
+    part_name: ClassVar[str] = "by-context"
+    may_starve_a_replica: ClassVar[bool] = True
+
     def __init__(self, tokens: int, short: Pool, long: Pool) -> None:
         self._tokens, self._short, self._long = tokens, short, long
 
@@ -72,6 +72,7 @@ class Lengths:
         return view.loads.least(pool.replicas if view.loads.any_open(pool.replicas) else None)
 
 
+@part("dispatch", "by-context")
 @dataclass(frozen=True, slots=True)
 class ByContext:
     """Calls that start from at least ``context_tokens`` go to one pool, the others to another; there the fewest calls.
@@ -100,6 +101,9 @@ class ByContext:
 class OwnPools:
     """The replicas of each class, in the order of the classes."""
 
+    part_name: ClassVar[str] = "by-class"
+    may_starve_a_replica: ClassVar[bool] = True
+
     def __init__(self, replicas: Sequence[range]) -> None:
         self._replicas = replicas
 
@@ -109,6 +113,7 @@ class OwnPools:
         return view.loads.least(own if view.loads.any_open(own) else None)
 
 
+@part("dispatch", "by-class")
 @dataclass(frozen=True, slots=True)
 class ByClass:
     """Prompts of a class go to the pool of its name, however busy that is; there the fewest calls.
@@ -156,8 +161,11 @@ def _by_prompt(view: View, sample: Sample, pool: Pool) -> int:
 class Legs:
     """A call's first leg makes its KV and one token, the second one goes on from both."""
 
+    part_name: ClassVar[str] = "prefill-decode"
+    may_starve_a_replica: ClassVar[bool] = True
+
     def __init__(self, prefill: Pool, decode: Pool, to_prefill: Router, to_decode: Router) -> None:
-        self.prefill, self.decode = prefill, decode
+        self.prefills_on, self.decodes_on = prefill, decode
         self._prefill_replicas = prefill.replicas
         self.needs = (prefill.replicas, decode.replicas)
         """Both legs of a call need a replica."""
@@ -170,6 +178,7 @@ class Legs:
         return self._to_prefill(view, sample)
 
 
+@part("dispatch", "prefill-decode")
 @dataclass(frozen=True, slots=True)
 class PrefillDecode:
     """Every turn begins on the prefill pool and decodes on the decode pool after one token; with ordering prefill-leg.
@@ -193,7 +202,7 @@ class PrefillDecode:
         to_prefill = router(self.prefill_route, prefill)
         if self.decode_route != "same-gpus":
             return Legs(prefill, decode, to_prefill, router(self.decode_route, decode))
-        if not _share_gpus(prefill, decode):
+        if (prefill.shares_gpus_with or prefill.name) != (decode.shares_gpus_with or decode.name):
             allowed = "least-in-flight, least-tokens: these pools do not share GPUs (rollout.pools[].shares_gpus_with)"
             raise ParameterError("decode_route", "same-gpus", allowed)
         return Legs(prefill, decode, to_prefill, partial(_partner, prefill, decode))
@@ -202,10 +211,6 @@ class PrefillDecode:
 def _partner(prefill: Pool, decode: Pool, view: View, sample: Sample) -> int:
     replica = sample.replica - prefill.first + decode.first
     return replica if view.loads.is_open(replica) else view.loads.least(decode.replicas)
-
-
-def _share_gpus(one: Pool, other: Pool) -> bool:
-    return (one.shares_gpus_with or one.name) == (other.shares_gpus_with or other.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +287,7 @@ class _Split:
         return max(expected) >= self._spec.tail_tokens
 
 
+@part("dispatch", "tail-split")
 @dataclass(frozen=True, slots=True)
 class TailSplit:
     """Groups whose longest member is expected to reach ``tail_tokens`` go to the last replicas, the others to the rest.

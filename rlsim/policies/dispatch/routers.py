@@ -1,14 +1,8 @@
-"""Routers.
+"""Routers among like replicas: which one serves the next call of a sample.
 
-Prompts on a ring of replicas.
-
-Fill one replica with a batch of samples before the next: Laminar.
-
-Load counted in tokens.
-
-The better of two replicas at random.
-
-Where the prefix is cached, unless too much waits there.
+By load, counted in calls or in tokens of context, of all replicas or of two drawn at random; by a key, so that a
+sample, a group or a prompt meets its cached prefix again (sticky, consistent hashing with bounded loads, prefix-
+aware); or one replica filled with a batch before the next (Laminar).
 """
 
 from __future__ import annotations
@@ -20,8 +14,10 @@ from dataclasses import dataclass
 from rlsim.core.checks import at_least
 from rlsim.core.hashing import hashed
 from rlsim.core.view import RunSizes, Sample, View
+from rlsim.policies.registry import part
 
 
+@part("dispatch", "least-in-flight")
 @dataclass(frozen=True, slots=True)
 class LeastInFlight:
     """The replica with the fewest calls in flight, every call anew."""
@@ -35,6 +31,7 @@ class LeastInFlight:
         return view.loads.least()
 
 
+@part("dispatch", "sticky")
 @dataclass(frozen=True, slots=True)
 class Sticky:
     """Later turns and resumed calls of a sample return to its replica, if open; new samples go to the least loaded."""
@@ -49,6 +46,7 @@ class Sticky:
         return held if held >= 0 and loads.is_open(held) else loads.least()
 
 
+@part("dispatch", "group-affinity")
 @dataclass(frozen=True, slots=True)
 class GroupAffinity:
     """All samples of a group on one replica, so that they share the cached prompt."""
@@ -75,6 +73,7 @@ class _Turn:
         return view.loads.least()
 
 
+@part("dispatch", "round-robin")
 @dataclass(frozen=True, slots=True)
 class RoundRobin:
     """Each call to the next replica in turn."""
@@ -99,6 +98,7 @@ class _Ring:
         return loads.least()
 
 
+@part("dispatch", "consistent-hash")
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
     """The first replica after the prompt's hash on a ring that has room: the same one for a group, at every visit.
@@ -132,6 +132,7 @@ class _Filling:
         return self._replica
 
 
+@part("dispatch", "fill-empty")
 @dataclass(frozen=True, slots=True)
 class FillEmpty:
     """``replica_batch`` new samples to the least loaded replica, then as many to the next; later turns stay."""
@@ -146,6 +147,7 @@ class FillEmpty:
         return _Filling(batch)
 
 
+@part("dispatch", "least-tokens")
 @dataclass(frozen=True, slots=True)
 class LeastTokens:
     """The replica whose calls in flight began with the fewest tokens of context: near its KV load and prefill work."""
@@ -173,6 +175,7 @@ class _Choices:
         return min(drawn_open, key=in_flight.__getitem__) if drawn_open else loads.least()
 
 
+@part("dispatch", "power-of-two")
 @dataclass(frozen=True, slots=True)
 class PowerOfTwo:
     """Two different replicas by hash of the decision's number, then the one with fewer calls in flight.
@@ -189,6 +192,7 @@ class PowerOfTwo:
         return _Choices(self.seed, shape.replicas)
 
 
+@part("dispatch", "prefix-aware")
 @dataclass(frozen=True, slots=True)
 class PrefixAware:
     """The replica that served the sample, or else a group mate, last; the least loaded one if that is overloaded."""

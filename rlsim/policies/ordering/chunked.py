@@ -1,6 +1,7 @@
-"""Divided rollout: requests in chunks that any replica may continue, ranked by what their group mates made.
+"""Ordering that ends calls early, so that any replica may continue them from KV that all reach.
 
-A call's prefill as a leg of its own.
+Divided rollout in chunks, ranked by what group mates made (Seer), and a call's prefill as a leg of its own (prefill
+and decode apart).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import ClassVar
 from rlsim.core.checks import at_least
 from rlsim.core.view import Pool, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import Siblings
+from rlsim.policies.registry import part
 
 PROBE = -(1 << 40)
 """Priority of a probe that has made nothing: before any length."""
@@ -33,6 +35,7 @@ class _Divided:
         return self.chunk
 
 
+@part("ordering", "divided")
 @dataclass(frozen=True, slots=True)
 class Divided:
     """Chunks with their KV in a shared pool; one probe a group first, then longest first by the siblings (Seer).
@@ -57,12 +60,13 @@ class Divided:
 class Legged:
     """First come, first served; on the prefill pool calls end after one token."""
 
+    part_name: ClassVar[str] = "prefill-leg"
     shares_kv: ClassVar[bool] = True
     oracle: ClassVar[bool] = False
     ranks: ClassVar[bool] = False
 
     def __init__(self, pool: Pool) -> None:
-        self.pool, self._replicas = pool, pool.replicas
+        self.prefills_on, self._replicas = pool, pool.replicas
 
     def priority(self, view: View, sample: Sample) -> int:
         """All alike."""
@@ -77,6 +81,7 @@ class Legged:
         return sample.replica not in self._replicas
 
 
+@part("ordering", "prefill-leg")
 @dataclass(frozen=True, slots=True)
 class PrefillLeg:
     """On the prefill pool calls end after one token and go on elsewhere with their KV; with dispatch prefill-decode."""

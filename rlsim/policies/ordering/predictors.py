@@ -239,20 +239,17 @@ def error_of(pairs: Sequence[tuple[float, float]]) -> PredictionError:
 
 def predictions(log: RunLog) -> Iterator[tuple[int, int]]:
     """(predicted, actual) tokens that a turn still made from each of its calls on, for turns that ended."""
-    asked: dict[int, list[tuple[int, int]]] = {}
-    made: dict[int, int] = {}
+    predicted: dict[int, list[tuple[int, int]]] = {}
+    tokens: dict[int, int] = {}
     for row in log.decisions:
-        for call in _calls_of(row.event):
-            made[call.sample] = made.get(call.sample, 0) + call.tokens
+        calls = row.event.cuts if isinstance(row.event, Aborted) else (row.event,)
+        for call in calls:
+            if not isinstance(call, Finished | Cut):
+                continue
+            tokens[call.sample] = tokens.get(call.sample, 0) + call.tokens
             if isinstance(call, Finished) and call.reason != "chunk":
-                total = made.pop(call.sample)
-                yield from ((predicted, total - before) for predicted, before in asked.pop(call.sample, []))
+                total = tokens.pop(call.sample)
+                yield from ((expected, total - before) for expected, before in predicted.pop(call.sample, []))
         for command in row.commands:
             if isinstance(command, Submit) and command.priority:
-                asked.setdefault(command.sample, []).append((abs(command.priority), command.made_tokens))
-
-
-def _calls_of(event: object) -> tuple[Finished | Cut, ...]:
-    if isinstance(event, Aborted):
-        return event.cuts
-    return (event,) if isinstance(event, Finished) else ()
+                predicted.setdefault(command.sample, []).append((abs(command.priority), command.made_tokens))

@@ -1,14 +1,7 @@
-"""Calls ranked by the tokens they are expected to make: shortest first, longest first.
+"""Priorities of waiting calls: in order of arrival, by expected length, by class, or by fair shares.
 
-Shortest first without starvation: what waits rises.
-
-Calls ranked by the class of their prompt: tenants that pay for it go first.
-
-First come, first served.
-
-A multi-level feedback queue: what has run long waits behind what has not.
-
-Tenants share the engines by weight: start-time fair queueing over expected tokens.
+Shortest or longest first by a predicted length, with ageing so that none starves; multi-level feedback, which
+predicts nothing; static classes; and start-time fair queueing among classes.
 """
 
 from __future__ import annotations
@@ -20,6 +13,7 @@ from rlsim.core.checks import at_least
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
 from rlsim.core.view import RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import Expected, Predictor, teach
+from rlsim.policies.registry import part
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +56,7 @@ class ByLength(Expected):
         return Ranked(self.make(shape), self.sign, self.chunk_tokens, self.shares_kv, self.is_oracle)
 
 
+@part("ordering", "shortest-first")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortestFirst(ByLength):
     """The call that is expected to end first runs first: groups complete early, the tail begins late."""
@@ -69,6 +64,7 @@ class ShortestFirst(ByLength):
     sign: ClassVar[int] = 1
 
 
+@part("ordering", "longest-first")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongestFirst(ByLength):
     """The call that is expected to end last runs first, as in list scheduling by longest processing time."""
@@ -94,6 +90,7 @@ class _Ageing:
         teach(self.predictor, view, sample, tokens)
 
 
+@part("ordering", "ageing")
 @dataclass(frozen=True, slots=True)
 class Ageing(Expected):
     """A call that waits t seconds ranks as one ``tokens_per_second * t`` tokens shorter than it is expected to be.
@@ -127,6 +124,7 @@ class _Levels:
         return 0
 
 
+@part("ordering", "class-priority")
 @dataclass(frozen=True, slots=True)
 class ClassPriority:
     """By the ``priority`` of the prompt's class, the lowest first; in order of arrival within it.
@@ -145,6 +143,7 @@ class ClassPriority:
         return _Levels(to_ticks(self.ageing_seconds))
 
 
+@part("ordering", "fcfs")
 @dataclass(frozen=True, slots=True)
 class Fcfs:
     """Calls run in the order in which they reach a replica, to their end."""
@@ -166,6 +165,7 @@ class Fcfs:
         return 0
 
 
+@part("ordering", "feedback-queue")
 @dataclass(frozen=True, slots=True)
 class FeedbackQueue:
     """Levels by response tokens so far, each ``factor`` times as long as the one before; no length is predicted."""
@@ -249,6 +249,7 @@ class _Fair:
         teach(self._predictor, view, sample, tokens)
 
 
+@part("ordering", "weighted-fair")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedFair(Expected):
     """Classes that always wait get response tokens in proportion to their ``weight``, whatever they ask for.
