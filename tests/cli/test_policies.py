@@ -98,7 +98,7 @@ def test_the_documentation_is_what_the_code_says() -> None:
     assert documented == policies_page()
     assert not [
         name
-        for name in (*preset_names(), *(one for part in CHOICES.values() for one in part))
+        for name in (*preset_names(), *(part for choice in CHOICES for part in parts_of(choice)))
         if f"`{name}`" not in documented
     ]
 
