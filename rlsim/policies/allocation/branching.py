@@ -97,7 +97,7 @@ class Sparks(_Tree):
 
     def __init__(self, spec: Spark) -> None:
         super().__init__(spec)
-        self._part, self._row = spec, dict[int, int]()
+        self.spec, self._row = spec, dict[int, int]()
 
     def observe(self, view: View, group: Group) -> None:
         """Forget the group."""
@@ -112,7 +112,7 @@ class Sparks(_Tree):
         """As many as are left of the group, at a critical state."""
         if value is None:
             return 0
-        spec = self._part
+        spec = self.spec
         if spec.threshold is not None and value < spec.threshold:
             self._row[sample.sample] = 0
             return 0
@@ -163,7 +163,7 @@ class Confidences(_Tree):
 
     def __init__(self, spec: Echo) -> None:
         super().__init__(spec)
-        self._part, self._last, self._low = spec, dict[int, float](), dict[int, int]()
+        self.spec, self._last, self._low = spec, dict[int, float](), dict[int, int]()
 
     def observe(self, view: View, group: Group) -> None:
         """Forget the group."""
@@ -174,8 +174,8 @@ class Confidences(_Tree):
     def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """The sample itself, once it has been unsure for too long and others are left."""
         sure = self._last[sample.sample] = _NORMAL.cdf(value)
-        low = self._low[sample.sample] = self._low.get(sample.sample, 0) + 1 if sure < self._part.low else 0
-        gone = low >= self._part.patience and len(sample.group.members) > 1
+        low = self._low[sample.sample] = self._low.get(sample.sample, 0) + 1 if sure < self.spec.low else 0
+        gone = low >= self.spec.patience and len(sample.group.members) > 1
         return Verdict(pruned=(sample,)) if gone else GO_ON
 
     def branch(self, view: View, sample: Sample, tokens: int, value: float | None) -> int:
@@ -184,7 +184,7 @@ class Confidences(_Tree):
             return 0
         sure = self._last[sample.sample]
         known = [self._last[member.sample] for member in sample.group.members if member.sample in self._last]
-        width = self._part.max_width * 4 * sure * (1 - sure) * (1 - sum(known) / len(known))
+        width = self.spec.max_width * 4 * sure * (1 - sure) * (1 - sum(known) / len(known))
         return min(round(width), members_left(view, sample.group))
 
 
