@@ -44,7 +44,7 @@ class LiveFit:
 
 
 @dataclass(frozen=True, slots=True)
-class StepFit:
+class LiveStepFit:
     """Coefficients of an engine step, seconds."""
 
     coefficients: dict[str, float]
@@ -83,7 +83,7 @@ def fit_live(runs: Sequence[FinishedRun]) -> LiveFit:
     return LiveFit(overrides, (_step_line(steps, len(runs)), trained, *_other_lines(published, switched)))
 
 
-def _step_line(fit: StepFit, runs: int) -> str:
+def _step_line(fit: LiveStepFit, runs: int) -> str:
     values = ", ".join(f"{name} {value:.3g} s" for name, value in fit.coefficients.items())
     return (
         f"calibrated on {runs} live runs that are not scored: engine step {values} (median error "
@@ -100,7 +100,7 @@ def _other_lines(published: float | None, switched: dict[str, float]) -> list[st
 # -- engine steps ---------------------------------------------------------------------------------------
 
 
-def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> StepFit:
+def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> LiveStepFit:
     """The affine law of :meth:`rlsim.costs.steplaw.StepTimeModel.affine`; ``ParameterError`` with too few points.
 
     ``beside`` is of each window the share of its time in which the trainer computed; without it, none is.
@@ -117,7 +117,7 @@ def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> Ste
     predicted = design @ solution * (1 + (factor - 1) * shares)
     scale = float((seconds * steps).sum() / (predicted * steps).sum())
     solution[0] = max(solution[0], 1e-9)
-    return StepFit(
+    return LiveStepFit(
         {name: float(f"{value * scale:.6g}") for name, value in zip(UNKNOWNS, solution, strict=True)},
         factor,
         scale,

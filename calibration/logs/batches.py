@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from calibration.logs.lengths import LengthFit
-from calibration.logs.steps import Steps
+from calibration.logs.steps import LoggedSteps
 from rlsim.core.streams import generator
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.training import Samples, TrainingCost
@@ -33,7 +33,7 @@ does not say must average out, or it would pass for variation of the work and fl
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedSteps:
     """What the base scenario's costs say of each rebuilt step."""
 
     rows: NDArray[np.int_]
@@ -48,7 +48,7 @@ class Priced:
     """Forward and backward of all mini-batches and epochs at full utilisation, without optimizer steps."""
 
 
-def price_steps(steps: Steps, lengths: LengthFit, plan: ResolvedScenario, generated: bool) -> Priced:
+def price_steps(steps: LoggedSteps, lengths: LengthFit, plan: ResolvedScenario, generated: bool) -> PricedSteps:
     """Rebuild and price the steps; engines only where generation is ``generated`` step by step."""
     rows = np.unique(np.linspace(0, steps.count - 1, min(steps.count, MOST_STEPS)).astype(np.int_))
     pool = plan.pools[0]
@@ -62,10 +62,10 @@ def price_steps(steps: Steps, lengths: LengthFit, plan: ResolvedScenario, genera
         engine = [_generate(plan, law, deal, prompt) for deal in alone] if generated else [(0.0, 0.0)]
         work = [_train(trainer, deal.reshape(-1), prompt) for deal in deals]
         columns.append((*np.mean(engine, axis=0), *np.mean(work, axis=0)))
-    return Priced(rows, *np.array(columns).T)
+    return PricedSteps(rows, *np.array(columns).T)
 
 
-def _deals(steps: Steps, lengths: LengthFit, plan: ResolvedScenario, row: int) -> Iterator[NDArray[np.int64]]:
+def _deals(steps: LoggedSteps, lengths: LengthFit, plan: ResolvedScenario, row: int) -> Iterator[NDArray[np.int64]]:
     """The step's batch by groups and members, in many orders, correlated within groups as the scenario says.
 
     Where the log does not say the longest response, every deal draws its own lengths with the step's mean.
@@ -88,7 +88,7 @@ def _deals(steps: Steps, lengths: LengthFit, plan: ResolvedScenario, row: int) -
         yield tokens[scores.argsort().argsort()].reshape(groups, members)
 
 
-def _top(steps: Steps, lengths: LengthFit, count: int, row: int) -> tuple[int | None, int]:
+def _top(steps: LoggedSteps, lengths: LengthFit, count: int, row: int) -> tuple[int | None, int]:
     """The longest response, and how many are as long; None where the log does not say: then it is drawn."""
     cut = round(float(steps.values["clipped"][row]) * count) if steps.has("clipped") else 0
     if lengths.longest_tokens is None:

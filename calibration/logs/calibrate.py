@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibration.logs.formats import READERS, TIMELINES, VLLM_STATS, format_of
 from calibration.logs.profiles import log_profile
-from calibration.logs.report import Report, report_of
+from calibration.logs.report import LogReport, report_of
 from calibration.logs.reproduce import PROFILE, reproduce
 from calibration.logs.vllm_lines import LineFit, fit_stat_lines, read_stat_lines
 from rlsim.core.errors import ParameterError
@@ -27,7 +27,7 @@ def calibrate(
     kind: str = "auto",
     skip: int = 1,
     tables: Path | None = None,
-) -> Report:
+) -> LogReport:
     """Fit to the log at ``path`` and write ``scenario.yaml``, ``profile.json``, ``report.txt`` and ``fit.json``.
 
     ``base`` describes the run: model, GPUs, batch, lengths' cap and policy; timelines can do without. Raises
@@ -50,7 +50,7 @@ def calibrate(
     return report
 
 
-def _write(out: Path, report: Report, scenario: Scenario, profile: Profile) -> None:
+def _write(out: Path, report: LogReport, scenario: Scenario, profile: Profile) -> None:
     from rlsim.results.store import replacing
 
     out.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def _write(out: Path, report: Report, scenario: Scenario, profile: Profile) -> N
             part.write_text(text, encoding="utf-8")
 
 
-def _from_stat_lines(path: Path, base: Scenario) -> tuple[Report, Scenario, Profile]:
+def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, Profile]:
     made, lines = resolve(base), read_stat_lines(path)
     limits = made.pools[0].limits
     capacity = lines.kv_tokens or limits.kv_blocks * limits.block_size
@@ -86,7 +86,7 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[Report, Scenario, Prof
     return _lines_report(path, lines.kv_tokens, fit), override(base, {"rollout.step_time": source}), profile
 
 
-def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> Report:
+def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> LogReport:
     columns = {
         "step": "Running / Avg generation throughput",
         "prefill": "Avg prompt throughput",
@@ -98,7 +98,7 @@ def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> Report:
     ]
     if kv_tokens is None:
         notes.append("the log does not say the KV cache size: the base scenario's is used")
-    return Report(
+    return LogReport(
         title=f"{path.name}: vLLM statistics lines, {fit.intervals} steady intervals",
         columns=columns,
         estimates=fit.estimates,

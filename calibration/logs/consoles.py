@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from calibration.logs.records import RunLog, gather, read_text
+from calibration.logs.records import TrainingLog, gather, read_text
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DICT_LINE = re.compile(r"\b\w+ (\d+): (\{.*\})\s*$")
@@ -30,7 +30,7 @@ def is_prime_line(line: str) -> bool:
     return _PRIME_LINE.search(_ANSI.sub("", line)) is not None
 
 
-def read_console_dicts(file: Path) -> RunLog:
+def read_console_dicts(file: Path) -> TrainingLog:
     """``perf 3: {'perf/step_time': 12.3}`` and the like; the dicts of one number are one row."""
     torn: list[int] = []
     rows = list(_dict_rows(file, torn))
@@ -60,7 +60,7 @@ def _literal(text: str) -> dict[str, object] | None:
     return {str(name): value for name, value in tree.items()} if isinstance(tree, dict) else None
 
 
-def read_prime_rl(file: Path) -> RunLog:
+def read_prime_rl(file: Path) -> TrainingLog:
     """The step lines of orchestrator (they have a reward) and trainer (they have a loss), one row a step.
 
     Both print a ``Time``, of different things: columns are named ``orchestrator/...`` and ``trainer/...``.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.logs.batches import Priced, optimizer_seconds
-from calibration.logs.estimates import Estimate, Line, check_varies, least_squares, mean_of
-from calibration.logs.steps import TIMERS, Steps
+from calibration.logs.batches import PricedSteps, optimizer_seconds
+from calibration.logs.estimates import LinearEstimate, LogEstimate, check_varies, least_squares, mean_of
+from calibration.logs.steps import TIMERS, LoggedSteps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.memory import weight_bytes_per_gpu
 from rlsim.costs.transfer import TRANSPORTS
@@ -48,7 +48,7 @@ SURPRISE = 1.75
 class CostFit:
     """One cost: numbers, keys of the scenario, what stays open, and its predictions for the rebuilt steps."""
 
-    estimates: tuple[Estimate, ...] = ()
+    estimates: tuple[LogEstimate, ...] = ()
     settings: Mapping[str, object] = field(default_factory=dict)
     unidentified: tuple[str, ...] = ()
     predicted: NDArray[np.float64] | None = None
@@ -58,7 +58,7 @@ class CostFit:
     """A constant of a training step that found no key of its own."""
 
 
-def fit_generation(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
+def fit_generation(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) -> CostFit:
     """A factor on the base's step law, and an overhead of every engine step, from the time of each step's generation.
 
     Raises ``ParameterError`` for generation that is faster than the weights can be read, and without variation.
@@ -91,19 +91,24 @@ def fit_generation(steps: Steps, plan: ResolvedScenario, priced: Priced) -> Cost
     )
 
 
-def _surprises(line: Line) -> bool:
+def _surprises(line: LinearEstimate) -> bool:
     """Whether the constant, the last of the coefficients, is far above zero."""
     constant, low = float(line.coefficients[-1]), float(line.low[-1])
     return constant > SURPRISE * (constant - low)
 
 
-def _fitted(steps: Steps, priced: Priced) -> NDArray[np.bool_]:
+def _fitted(steps: LoggedSteps, priced: PricedSteps) -> NDArray[np.bool_]:
     fitted: NDArray[np.bool_] = priced.rows < steps.fitted.stop
     return fitted
 
 
 def _scale_alone(
-    steps: Steps, name: str, seconds: NDArray[np.float64], work: NDArray[np.float64], rows: NDArray[np.bool_], why: str
+    steps: LoggedSteps,
+    name: str,
+    seconds: NDArray[np.float64],
+    work: NDArray[np.float64],
+    rows: NDArray[np.bool_],
+    why: str,
 ) -> CostFit:
     line = least_squares(seconds[rows], [work[rows]])
     _check_rises(steps, name, line)
@@ -115,18 +120,20 @@ def _scale_alone(
     )
 
 
-def _check_follows(steps: Steps, name: str, seconds: NDArray[np.float64], work: NDArray[np.float64]) -> None:
+def _check_follows(steps: LoggedSteps, name: str, seconds: NDArray[np.float64], work: NDArray[np.float64]) -> None:
     """The time of a step with more work must be longer, not only its mean right."""
     _check_rises(steps, name, least_squares(seconds, [work, np.ones(len(work))]))
 
 
-def _check_rises(steps: Steps, name: str, line: Line) -> None:
+def _check_rises(steps: LoggedSteps, name: str, line: LinearEstimate) -> None:
     if line.low[0] <= 0:
         found = f"{name} does not grow with the work ({line.low[0]:.3g} to {line.high[0]:.3g} of the base's)"
         raise ParameterError(steps.origin, found, "a time that grows with it (noise, or columns mixed up?)")
 
 
-def _check_possible(steps: Steps, plan: ResolvedScenario, priced: Priced, seconds: NDArray[np.float64]) -> None:
+def _check_possible(
+    steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps, seconds: NDArray[np.float64]
+) -> None:
     """Every decode step reads the weights: less time than that is a rollout that was replayed, or another column."""
     pool = plan.pools[0].rollout
     split = (pool.tensor_parallel, pool.pipeline_parallel, pool.expert_parallel)
@@ -144,7 +151,7 @@ def _check_possible(steps: Steps, plan: ResolvedScenario, priced: Priced, second
         raise ParameterError(steps.origin, found, allowed)
 
 
-def fit_update(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
+def fit_update(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) -> CostFit:
     """The utilisation of forward and backward, and the overhead of an optimizer update."""
     if not steps.has("update_actor"):
         return CostFit(unidentified=("the trainer's utilisation: no time of its own is logged; as given",))
@@ -163,7 +170,7 @@ def fit_update(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     return CostFit(tuple(found), settings, predicted=predicted)
 
 
-def fit_passes(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
+def fit_passes(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) -> CostFit:
     """The utilisation of log-probability passes, from one column or from two."""
     names = [name for name in ("old_log_prob", "reference") if steps.has(name)]
     if not names:
@@ -189,20 +196,20 @@ def fit_passes(steps: Steps, plan: ResolvedScenario, priced: Priced) -> CostFit:
     )
 
 
-def _no_passes(steps: Steps) -> CostFit:
+def _no_passes(steps: LoggedSteps) -> CostFit:
     if steps.separate_passes and steps.has("update_actor"):
         return CostFit(settings={"trainer.old_log_prob": False, "trainer.reference": False})
     return CostFit(unidentified=("log-probability passes: no time of their own is logged; as given",))
 
 
 def _slope_and_constant(
-    steps: Steps,
+    steps: LoggedSteps,
     name: str,
     seconds: NDArray[np.float64],
     work: NDArray[np.float64],
     rows: NDArray[np.bool_],
     expected: bool,
-) -> tuple[Estimate, Estimate | None]:
+) -> tuple[LogEstimate, LogEstimate | None]:
     check_varies(steps.origin, f"the work behind {name}", work[rows], "its cost")
     source = f"{name} over rebuilt batches"
     line = least_squares(seconds[rows], [work[rows], np.ones(rows.sum())])
@@ -213,21 +220,21 @@ def _slope_and_constant(
     return line.estimate(0, name, source), None
 
 
-def _utilisation(steps: Steps, slope: Estimate, key: str, name: str) -> Estimate:
+def _utilisation(steps: LoggedSteps, slope: LogEstimate, key: str, name: str) -> LogEstimate:
     """Seconds over those at full utilisation, turned over."""
-    found = Estimate(key, 1 / slope.value, 1 / slope.high, 1 / slope.low, slope.source)
+    found = LogEstimate(key, 1 / slope.value, 1 / slope.high, 1 / slope.low, slope.source)
     if found.value > 1:
         said = f"{name}: {found.value:.0%} of the device's peak"
         raise ParameterError(steps.origin, said, "at most 100 % (are GPUs, device, batch and updates the run's?)")
     return found
 
 
-def _scaled(estimate: Estimate, key: str, factor: float) -> Estimate:
+def _scaled(estimate: LogEstimate, key: str, factor: float) -> LogEstimate:
     low, value, high = (factor * part for part in (estimate.low, estimate.value, estimate.high))
-    return Estimate(key, value, low, high, estimate.source)
+    return LogEstimate(key, value, low, high, estimate.source)
 
 
-def fit_sync(steps: Steps, plan: ResolvedScenario) -> CostFit:
+def fit_sync(steps: LoggedSteps, plan: ResolvedScenario) -> CostFit:
     """The time of a publication, booked on a link of 30 GB/s and a constant, or on a slower link alone."""
     if not steps.has("sync"):
         return CostFit(unidentified=("the time of a publication: not logged; as given",))
@@ -257,11 +264,11 @@ def less(fit: CostFit, waits: float, reach: float, plan: ResolvedScenario) -> Co
         return fit
     was = fit.estimates[0]
     source = f"{was.source} less {waits:.3g} s in which engines finish their step and clients sleep"
-    found = Estimate(PUBLICATION, was.value - waits, was.low - waits - reach, was.high - waits + reach, source)
+    found = LogEstimate(PUBLICATION, was.value - waits, was.low - waits - reach, was.high - waits + reach, source)
     return replace(fit, estimates=(found,), settings=_booked(found.value, plan))
 
 
-def fit_rest(steps: Steps, colocated: bool, constants: float) -> CostFit:
+def fit_rest(steps: LoggedSteps, colocated: bool, constants: float) -> CostFit:
     """What a step takes beside its timers, and the ``constants`` of timers: a fixed time of every step."""
     parts = [name for name in TIMERS if steps.has(name)]
     exposed = "generation" if steps.synchronous else "wait"

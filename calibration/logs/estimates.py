@@ -24,7 +24,7 @@ MOST_SHARED = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class LogEstimate:
     """One fitted number, by the key that it has in a scenario or a profile, and its 95 % interval."""
 
     key: str
@@ -43,20 +43,20 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LinearEstimate:
     """A linear fit: coefficients and the ends of their intervals, in the order of the columns."""
 
     coefficients: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    def estimate(self, index: int, key: str, source: str) -> Estimate:
+    def estimate(self, index: int, key: str, source: str) -> LogEstimate:
         """One coefficient."""
         value, low, high = (float(part[index]) for part in (self.coefficients, self.low, self.high))
-        return Estimate(key, value, low, high, source)
+        return LogEstimate(key, value, low, high, source)
 
 
-def least_squares(target: NDArray[np.float64], columns: Sequence[NDArray[np.float64]]) -> Line:
+def least_squares(target: NDArray[np.float64], columns: Sequence[NDArray[np.float64]]) -> LinearEstimate:
     """Ordinary least squares of ``target`` on ``columns``, without a constant unless one is among them."""
     from scipy.stats import t
 
@@ -70,13 +70,13 @@ def least_squares(target: NDArray[np.float64], columns: Sequence[NDArray[np.floa
     spread = float(np.sqrt(((target - scaled @ solution) ** 2).sum() / freedom))
     errors = spread * np.sqrt(np.diag(np.linalg.pinv(scaled.T @ scaled)))
     reach = float(t.ppf(0.5 + CONFIDENCE / 2, freedom)) * errors
-    return Line(solution / scale, (solution - reach) / scale, (solution + reach) / scale)
+    return LinearEstimate(solution / scale, (solution - reach) / scale, (solution + reach) / scale)
 
 
-def mean_of(key: str, values: NDArray[np.float64], source: str) -> Estimate:
+def mean_of(key: str, values: NDArray[np.float64], source: str) -> LogEstimate:
     """The mean, and its interval over independent steps."""
     mean, reach = float(values.mean()), mean_reach(values)
-    return Estimate(key, mean, mean - reach, mean + reach, source)
+    return LogEstimate(key, mean, mean - reach, mean + reach, source)
 
 
 def mean_reach(values: NDArray[np.float64]) -> float:

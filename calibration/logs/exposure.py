@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.logs.estimates import Estimate, least_squares
+from calibration.logs.estimates import LogEstimate, least_squares
 from calibration.serving.replay import replay
 from calibration.serving.score import Replayed
 from calibration.serving.timelines import RecordedRun, Timeline
@@ -41,7 +41,7 @@ BLOCKS = 15
 
 def fit_law(
     run: RecordedRun, limits: EngineLimits, asynchronous: bool
-) -> tuple[StepTimeModel, tuple[Estimate, ...], list[str]]:
+) -> tuple[StepTimeModel, tuple[LogEstimate, ...], list[str]]:
     """The law of least squared relative errors on the first half of the requests, and what they do not tell."""
     half = len(run.timelines) // 2
     measured = _measured(run.timelines[:half])
@@ -121,7 +121,7 @@ def _first_guess(run: RecordedRun) -> NDArray[np.float64]:
 
 def _intervals(
     exposed: NDArray[np.float64], measured: NDArray[np.float64], values: NDArray[np.float64]
-) -> tuple[tuple[Estimate, ...], list[str]]:
+) -> tuple[tuple[LogEstimate, ...], list[str]]:
     """Of the coefficients that are above zero, from sums over blocks of requests."""
     above = [n for n in range(len(NAMES)) if values[n] > 0]
     halves = np.array_split(np.arange(len(measured)), 2)
@@ -132,7 +132,7 @@ def _intervals(
     reach = (line.high - line.low) / 2
     source = "latencies over the steps that requests sat through, all of them replayed"
     found = [
-        Estimate(f"rollout.step_time.{NAMES[n]}", at, at - by, at + by, source)
+        LogEstimate(f"rollout.step_time.{NAMES[n]}", at, at - by, at + by, source)
         for n, at, by in zip(above, values[above].tolist(), reach.tolist(), strict=True)
     ]
     unknown = [f"{NAMES[n]}: not above zero in this log" for n in range(len(NAMES)) if n not in above]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from calibration.logs.consoles import is_dict_line, is_prime_line, read_console_dicts, read_prime_rl
 from calibration.logs.readers import EVENTS, read_jsonl, read_tensorboard, read_trainer_state, read_wandb_csv
-from calibration.logs.records import RunLog
+from calibration.logs.records import TrainingLog
 from calibration.logs.vllm_lines import is_stat_line
 from rlsim.core.errors import ParameterError, unknown
 
-READERS: dict[str, Callable[[Path], RunLog]] = {
+READERS: dict[str, Callable[[Path], TrainingLog]] = {
     "jsonl": read_jsonl,
     "wandb-csv": read_wandb_csv,
     "trainer-state": read_trainer_state,

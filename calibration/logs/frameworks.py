@@ -35,7 +35,7 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Framework:
+class FrameworkLog:
     """One framework's log."""
 
     name: str
@@ -57,7 +57,7 @@ class Framework:
         return sum(name in names for known in self.columns.values() for name in known)
 
 
-VERL = Framework(
+VERL = FrameworkLog(
     "verl",
     {
         "step": ("timing_s/step", "perf/time_per_step"),
@@ -83,7 +83,7 @@ VERL = Framework(
     ),
 )
 
-AREAL = Framework(
+AREAL = FrameworkLog(
     "AReaL",
     {
         "generation": ("timeperf/rollout",),
@@ -106,7 +106,7 @@ AREAL = Framework(
     ),
 )
 
-SLIME = Framework(
+SLIME = FrameworkLog(
     "slime",
     {
         "step": ("perf/step_time",),
@@ -127,7 +127,7 @@ SLIME = Framework(
     ),
 )
 
-ROLL = Framework(
+ROLL = FrameworkLog(
     "ROLL",
     {
         "step": ("time/step_total",),
@@ -144,7 +144,7 @@ ROLL = Framework(
     asynchronous_marks=("time/get_batch_cost_train", "scheduler/off_policy_ratio"),
 )
 
-PRIME_RL = Framework(
+PRIME_RL = FrameworkLog(
     "prime-rl",
     {
         "step": ("orchestrator/Time",),
@@ -158,7 +158,7 @@ PRIME_RL = Framework(
     ),
 )
 
-PRIME_RL_WANDB = Framework(
+PRIME_RL_WANDB = FrameworkLog(
     "prime-rl (W&B)",
     {
         "step": ("time/step",),
@@ -172,7 +172,7 @@ PRIME_RL_WANDB = Framework(
     traps=("trainer and orchestrator both log time/step, each to a run of its own: this must be the trainer's export",),
 )
 
-OPENRLHF = Framework(
+OPENRLHF = FrameworkLog(
     "OpenRLHF",
     {
         "step": ("timing/step_total", "train/timing/step_total"),
@@ -188,7 +188,7 @@ OPENRLHF = Framework(
     traps=("timing/step_total is a sum of timers in the synchronous trainer, the wall clock in the asynchronous one",),
 )
 
-TRL = Framework(
+TRL = FrameworkLog(
     "TRL",
     {
         "step": ("step_time", "train/step_time"),
@@ -203,7 +203,7 @@ TRL = Framework(
     traps=("queue_wait_time_s is the mean wait for one sample, not for a step's: it is not used",),
 )
 
-NEMO_RL = Framework(
+NEMO_RL = FrameworkLog(
     "NeMo-RL",
     {
         "step": ("timing/train/total_step_time",),
@@ -221,7 +221,7 @@ NEMO_RL = Framework(
     traps=("policy_and_reference_logprobs holds both passes: the scenario says whether there is a reference model",),
 )
 
-SKYRL = Framework(
+SKYRL = FrameworkLog(
     "SkyRL",
     {
         "step": ("timing/step",),
@@ -241,7 +241,7 @@ FRAMEWORKS = (VERL, AREAL, SLIME, ROLL, PRIME_RL, PRIME_RL_WANDB, OPENRLHF, TRL,
 FEWEST_COLUMNS = 3
 
 
-def framework_of(names: set[str], origin: str) -> Framework:
+def framework_of(names: set[str], origin: str) -> FrameworkLog:
     """The framework that knows most of a log's columns; ``ParameterError`` when none knows three."""
     best = max(FRAMEWORKS, key=lambda framework: framework.matches(names))
     if best.matches(names) < FEWEST_COLUMNS:

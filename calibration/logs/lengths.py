@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.logs.estimates import Estimate, least_squares, mean_of, mean_reach
-from calibration.logs.steps import Steps
+from calibration.logs.estimates import LogEstimate, least_squares, mean_of, mean_reach
+from calibration.logs.steps import LoggedSteps
 from rlsim.core.errors import ParameterError
 from rlsim.core.streams import generator
 from rlsim.scenario.schema import Scenario
@@ -41,7 +41,7 @@ class LengthFit:
     law: LengthDistribution
     settings: dict[str, object]
     """Keys of the scenario."""
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[LogEstimate, ...]
     unidentified: tuple[str, ...]
     prompt_tokens: NDArray[np.float64]
     """Mean prompt of each step."""
@@ -51,7 +51,7 @@ class LengthFit:
     """Longest response of each step."""
 
 
-def fit_lengths(steps: Steps, scenario: Scenario) -> LengthFit:
+def fit_lengths(steps: LoggedSteps, scenario: Scenario) -> LengthFit:
     """Mean from the mean, spread from the longest, the cut or the deviation; ``ParameterError`` without a mean."""
     prompts, prompt_settings, unknown = _prompts(steps, scenario)
     means, longest = _responses(steps, prompts)
@@ -73,11 +73,11 @@ def fit_lengths(steps: Steps, scenario: Scenario) -> LengthFit:
     return LengthFit(law, settings, found, tuple(unknown), prompts, means, longest)
 
 
-def _columns(steps: Steps, *quantities: str) -> str:
+def _columns(steps: LoggedSteps, *quantities: str) -> str:
     return ", ".join(steps.columns[quantity] for quantity in quantities if steps.has(quantity))
 
 
-def _prompts(steps: Steps, scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, object], list[str]]:
+def _prompts(steps: LoggedSteps, scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, object], list[str]]:
     given = scenario.workload.prompt_tokens
     base = law_from_fields(given.law, given.fields, "workload.prompt_tokens").mean_tokens()
     if steps.has("prompt_mean"):
@@ -93,7 +93,9 @@ def _prompts(steps: Steps, scenario: Scenario) -> tuple[NDArray[np.float64], dic
     return np.full(steps.count, base), {}, unknown
 
 
-def _responses(steps: Steps, prompts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+def _responses(
+    steps: LoggedSteps, prompts: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Mean and longest response; of totals the mean prompt is taken off."""
     if steps.has("response_mean"):
         means = steps.values["response_mean"]
@@ -115,7 +117,7 @@ def _responses(steps: Steps, prompts: NDArray[np.float64]) -> tuple[NDArray[np.f
     return means, longest
 
 
-def _cap(steps: Steps, scenario: Scenario, longest: NDArray[np.float64] | None) -> int:
+def _cap(steps: LoggedSteps, scenario: Scenario, longest: NDArray[np.float64] | None) -> int:
     given = scenario.workload.response_tokens.fields.get("cap_tokens")
     if isinstance(given, int):
         if longest is not None and longest.max() > 1.05 * given:
@@ -128,8 +130,8 @@ def _cap(steps: Steps, scenario: Scenario, longest: NDArray[np.float64] | None) 
 
 
 def _sigma(
-    steps: Steps, scenario: Scenario, mean: float, longest: NDArray[np.float64] | None, cap: int
-) -> Estimate | None:
+    steps: LoggedSteps, scenario: Scenario, mean: float, longest: NDArray[np.float64] | None, cap: int
+) -> LogEstimate | None:
     """From the deviation; else from the longest where they are mostly below the cap; else from the share cut."""
     fitted = steps.fitted
     if steps.has("response_std"):
@@ -170,7 +172,7 @@ def _largest_scores(scenario: Scenario) -> tuple[NDArray[np.float64], range]:
 
 def _solved(
     values: NDArray[np.float64], statistic: Callable[[Lognormal], float], mean: float, cap: int, source: str
-) -> Estimate:
+) -> LogEstimate:
     """The sigma whose law has the observed mean of a statistic that grows with sigma, and those of its interval."""
     observed, reach = float(values.mean()), mean_reach(values)
 
@@ -182,7 +184,7 @@ def _solved(
             low, high = (middle, high) if below else (low, middle)
         return math.sqrt(low * high)
 
-    return Estimate(SIGMA, solve(observed), solve(observed - reach), solve(observed + reach), source)
+    return LogEstimate(SIGMA, solve(observed), solve(observed - reach), solve(observed + reach), source)
 
 
 def _base_with_mean(scenario: Scenario, mean: float) -> dict[str, object]:
@@ -198,7 +200,7 @@ def _scaled_base(scenario: Scenario, mean: float) -> LengthDistribution:
     return law_from_fields(given.law, fields, "workload.response_tokens")
 
 
-def _trend(means: NDArray[np.float64], steps: Steps) -> list[str]:
+def _trend(means: NDArray[np.float64], steps: LoggedSteps) -> list[str]:
     line = least_squares(means / means.mean(), [np.arange(steps.count, dtype=float), np.ones(steps.count)])
     change = float(line.coefficients[0]) * steps.count
     if abs(change) < TREND or line.low[0] < 0 < line.high[0]:

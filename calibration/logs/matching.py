@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from calibration.logs.costs import SCALE, CostFit
-from calibration.logs.estimates import Estimate, mean_reach
-from calibration.logs.steps import Steps
+from calibration.logs.estimates import LogEstimate, mean_reach
+from calibration.logs.steps import LoggedSteps
 from rlsim.core.errors import ParameterError
 from rlsim.resolve import resolve
 from rlsim.results.metrics import Metrics, metrics
@@ -33,7 +33,7 @@ def simulated(scenario: Scenario) -> list[Metrics]:
     return [metrics(simulate(made, number)) for number in range(scenario.run.replications)]
 
 
-def fit_by_matching(steps: Steps, scenario: Scenario) -> CostFit:
+def fit_by_matching(steps: LoggedSteps, scenario: Scenario) -> CostFit:
     """The factor on the step law at which the simulated mean step is that of the fitted steps.
 
     Its interval counts the spread of the logged steps and that of the replications. Raises ``ParameterError`` when no
@@ -46,7 +46,7 @@ def fit_by_matching(steps: Steps, scenario: Scenario) -> CostFit:
         return CostFit(unidentified=(_trainer_bound(elasticity),))
     reach = math.hypot(mean_reach(seconds), spread) / target / elasticity
     source = f"{steps.columns['step']}: simulated runs brought to its mean"
-    found = Estimate(SCALE, factor, factor * math.exp(-reach), factor * math.exp(reach), source)
+    found = LogEstimate(SCALE, factor, factor * math.exp(-reach), factor * math.exp(reach), source)
     return CostFit((found,), unidentified=("an overhead of every engine step: one number",), scale=factor)
 
 
@@ -57,7 +57,7 @@ def _trainer_bound(elasticity: float) -> str:
     )
 
 
-def _solve(scenario: Scenario, target: float, steps: Steps) -> tuple[float, float, float]:
+def _solve(scenario: Scenario, target: float, steps: LoggedSteps) -> tuple[float, float, float]:
     """Factor, half the interval of the simulated mean, and the elasticity of the step time; by secants in logs."""
     at, value, spread = 0.0, *_log_step(scenario, 1.0)
     step = math.log(target) - value or 0.1

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibration.logs.records import RunLog, gather, read_text
+from calibration.logs.records import TrainingLog, gather, read_text
 from rlsim.core.errors import ParameterError
 
 STEP_NAMES = ("step", "_step", "Step", "global_step", "train/global_step", "trainer/global_step")
 """Where a row without ``{"step", "data"}`` says which step it is, in order of preference."""
 
 
-def read_jsonl(file: Path) -> RunLog:
+def read_jsonl(file: Path) -> TrainingLog:
     """One object a line: verl's ``{"step": n, "data": {...}}``, or flat with a step among its values."""
     return gather(file.name, "JSON lines", _json_rows(file), ())
 
@@ -52,7 +52,7 @@ def _step(row: Mapping[str, object], where: str) -> int:
     raise ParameterError(where, sorted(row)[:8], f"the step of the row: one of {', '.join(STEP_NAMES)}")
 
 
-def read_wandb_csv(file: Path) -> RunLog:
+def read_wandb_csv(file: Path) -> TrainingLog:
     """A table with ``Step`` and a column a metric, named ``metric`` or, exported from a chart, ``run - metric``.
 
     Raises ``ParameterError`` for the charts of several runs in one file.
@@ -78,7 +78,7 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def read_trainer_state(file: Path) -> RunLog:
+def read_trainer_state(file: Path) -> TrainingLog:
     """``log_history`` of the Hugging Face trainer: a list of dicts, several of which may belong to a step."""
     history = _object(read_text(file), file.name).get("log_history")
     if not isinstance(history, list):
@@ -90,7 +90,7 @@ def read_trainer_state(file: Path) -> RunLog:
 EVENTS = "events.out.tfevents"
 
 
-def read_tensorboard(path: Path) -> RunLog:
+def read_tensorboard(path: Path) -> TrainingLog:
     """All scalars of an event file, or of the event files in a folder and below, one row a step.
 
     Raises ``ParameterError`` without the ``logs`` extra.

@@ -19,7 +19,7 @@ LIMIT_BYTES = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class RunLog:
+class TrainingLog:
     """Rows in the order of their steps."""
 
     origin: str
@@ -38,7 +38,9 @@ class RunLog:
         return np.array([row.get(name, math.nan) for row in self.rows.values()])
 
 
-def gather(origin: str, kind: str, parts: Iterable[tuple[int, Mapping[str, object]]], notes: Iterable[str]) -> RunLog:
+def gather(
+    origin: str, kind: str, parts: Iterable[tuple[int, Mapping[str, object]]], notes: Iterable[str]
+) -> TrainingLog:
     """One row a step of the parts of it that a log spreads over lines; what is not a finite number is left out.
 
     A value that comes again replaces the earlier one (a run that was resumed). Raises ``ParameterError`` without any.
@@ -53,7 +55,7 @@ def gather(origin: str, kind: str, parts: Iterable[tuple[int, Mapping[str, objec
     if not rows:
         raise ParameterError(origin, "no training steps", f"the numbers of a run, as {kind}")
     said = [f"{again} lines came again with other values (a resumed run?): the last ones count"] if again else []
-    return RunLog(origin, kind, rows, (*notes, *said))
+    return TrainingLog(origin, kind, rows, (*notes, *said))
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:

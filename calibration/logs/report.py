@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibration.logs.estimates import Estimate
-from calibration.logs.reproduce import Held, Reproduction
+from calibration.logs.estimates import LogEstimate
+from calibration.logs.reproduce import HeldOutSteps, Reproduction
 from rlsim.costs.evidence import HoldOutError
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LogReport:
     """One log, of whatever format."""
 
     title: str
     columns: Mapping[str, str]
     """Columns used, by what they are."""
-    estimates: Sequence[Estimate]
+    estimates: Sequence[LogEstimate]
     unidentified: Sequence[str]
     notes: Sequence[str]
     held_out: Mapping[str, HoldOutError]
@@ -60,12 +60,12 @@ class Report:
         }
 
 
-def report_of(found: Reproduction) -> Report:
+def report_of(found: Reproduction) -> LogReport:
     """Of a log of training steps."""
     steps = found.steps
     fitted = steps.fitted.stop
     mode = "synchronous" if steps.synchronous else "asynchronous"
-    return Report(
+    return LogReport(
         title=f"{steps.origin}: a {mode} {steps.framework} run, {fitted} steps fitted, {steps.count - fitted} held out",
         columns=steps.columns,
         estimates=found.estimates,
@@ -76,7 +76,7 @@ def report_of(found: Reproduction) -> Report:
     )
 
 
-def _summary(held: Held) -> str:
+def _summary(held: HeldOutSteps) -> str:
     return (
         f"mean step of the simulated scenario {held.simulated_seconds:.4g} s, "
         f"logged {held.logged_seconds:.4g} +- {held.reach_seconds:.2g} s: {held.error:+.1%}"

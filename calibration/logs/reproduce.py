@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.logs.batches import Priced, price_steps
+from calibration.logs.batches import PricedSteps, price_steps
 from calibration.logs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update, less
-from calibration.logs.estimates import Estimate, mean_reach
+from calibration.logs.estimates import LogEstimate, mean_reach
 from calibration.logs.lengths import LengthFit, fit_lengths
 from calibration.logs.matching import fit_by_matching, simulated
 from calibration.logs.profiles import log_profile
-from calibration.logs.records import RunLog
-from calibration.logs.steps import Steps, read_steps
+from calibration.logs.records import TrainingLog
+from calibration.logs.steps import LoggedSteps, read_steps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
 from rlsim.costs.profile import Profile
@@ -37,7 +37,7 @@ SURVIVORS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOutSteps:
     """The mean step of the held-out third, and that of the simulated scenario."""
 
     logged_seconds: float
@@ -55,22 +55,22 @@ class Held:
 class Reproduction:
     """What a log was worth."""
 
-    steps: Steps
-    estimates: tuple[Estimate, ...]
+    steps: LoggedSteps
+    estimates: tuple[LogEstimate, ...]
     unidentified: tuple[str, ...]
     scenario: Scenario
     """With the fitted numbers; its profile is beside it, under ``PROFILE``."""
     profile: Profile
     by_quantity: dict[str, HoldOutError]
     """Errors on the held-out steps, each priced from its own logged lengths."""
-    held: Held
+    held: HeldOutSteps
 
-    def estimate(self, key: str) -> Estimate | None:
+    def estimate(self, key: str) -> LogEstimate | None:
         """The fitted number of that key."""
         return next((one for one in self.estimates if one.key == key), None)
 
 
-def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Reproduction:
+def reproduce(log: TrainingLog, base: Scenario, skip: int = 1, date: str = "") -> Reproduction:
     """Fit what the log identifies of the ``base`` scenario, which says model, GPUs, batch and policy of the run.
 
     Raises ``ParameterError`` for a log that cannot support a fit, and for scenarios with turns, pools or arrivals.
@@ -95,7 +95,7 @@ def reproduce(log: RunLog, base: Scenario, skip: int = 1, date: str = "") -> Rep
     errors = _errors(steps, priced, fits)
     last = steps.values["step"][steps.held_out]
     runs = _simulated(scenario, engine)
-    held = Held(float(last.mean()), mean_reach(last), sum(one.step_seconds for one in runs) / len(runs))
+    held = HeldOutSteps(float(last.mean()), mean_reach(last), sum(one.step_seconds for one in runs) / len(runs))
     everything = (*fits.values(),) if synchronous else (*fits.values(), engine)
     return Reproduction(
         steps,
@@ -127,7 +127,7 @@ def _check_plain(base: Scenario) -> None:
         raise ParameterError(key, "given", "none: logs of one kind of prompts on one kind of replica are fitted")
 
 
-def _check_batch(steps: Steps, lengths: LengthFit, made: ResolvedScenario) -> None:
+def _check_batch(steps: LoggedSteps, lengths: LengthFit, made: ResolvedScenario) -> None:
     """Where a log counts a step's tokens, they must be those of as many samples as the base says."""
     tokens = _tokens(steps)
     if tokens is None:
@@ -140,7 +140,7 @@ def _check_batch(steps: Steps, lengths: LengthFit, made: ResolvedScenario) -> No
         raise ParameterError(steps.origin, found, f"{expected}, prompts_per_step x group_size of the base scenario")
 
 
-def _tokens(steps: Steps) -> tuple[str, NDArray[np.float64]] | None:
+def _tokens(steps: LoggedSteps) -> tuple[str, NDArray[np.float64]] | None:
     """The column that counts tokens, and those of each step (of a running total: of each but the first)."""
     if steps.has("tokens"):
         return steps.columns["tokens"], steps.values["tokens"]
@@ -152,7 +152,7 @@ def _tokens(steps: Steps) -> tuple[str, NDArray[np.float64]] | None:
     return None
 
 
-def _cost_fits(steps: Steps, made: ResolvedScenario, priced: Priced) -> dict[str, CostFit]:
+def _cost_fits(steps: LoggedSteps, made: ResolvedScenario, priced: PricedSteps) -> dict[str, CostFit]:
     fits = {"generation": fit_generation(steps, made, priced)} if steps.synchronous else {}
     fits |= {"passes": fit_passes(steps, made, priced), "update_actor": fit_update(steps, made, priced)}
     fits["sync"] = fit_sync(steps, made)
@@ -160,7 +160,7 @@ def _cost_fits(steps: Steps, made: ResolvedScenario, priced: Priced) -> dict[str
     return {**fits, "rest": fit_rest(steps, made.colocated, constants)}
 
 
-def _law(made: ResolvedScenario, engine: CostFit, log: RunLog, steps: Steps) -> StepTimeModel:
+def _law(made: ResolvedScenario, engine: CostFit, log: TrainingLog, steps: LoggedSteps) -> StepTimeModel:
     """The base's law with the fitted factor and overhead."""
     base = made.pools[0].law
     law = base.calibrated(engine.scale, engine.offset_seconds)
@@ -210,7 +210,7 @@ def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[
     return (f"the lengths that are generated: this policy trains on the shorter ones ({said}); the law is too short",)
 
 
-def _errors(steps: Steps, priced: Priced, fits: dict[str, CostFit]) -> dict[str, HoldOutError]:
+def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -> dict[str, HoldOutError]:
     """Of every quantity that has predictions, and of their sum, on the held-out steps."""
     held = priced.rows >= steps.held_out.start
     rows = priced.rows[held]
@@ -221,7 +221,7 @@ def _errors(steps: Steps, priced: Priced, fits: dict[str, CostFit]) -> dict[str,
 
 
 def _pairs(
-    steps: Steps, priced: Priced, fits: dict[str, CostFit]
+    steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]
 ) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     predicted = {name: fit.predicted for name, fit in fits.items() if fit.predicted is not None}
     full = {name: each if len(each) == len(priced.rows) else each[priced.rows] for name, each in predicted.items()}
@@ -247,7 +247,7 @@ def _error(logged: NDArray[np.float64], predicted: NDArray[np.float64], numbers:
     )
 
 
-def _overall(errors: dict[str, HoldOutError], held: Held, steps: Steps) -> HoldOutError:
+def _overall(errors: dict[str, HoldOutError], held: HeldOutSteps, steps: LoggedSteps) -> HoldOutError:
     """Of the profile: generation step by step, or the one mean step that it was matched by."""
     if "generation" in errors:
         return errors["generation"]
@@ -256,7 +256,12 @@ def _overall(errors: dict[str, HoldOutError], held: Held, steps: Steps) -> HoldO
 
 
 def _profile(
-    made: ResolvedScenario, engine: CostFit, log: RunLog, steps: Steps, errors: dict[str, HoldOutError], held: Held
+    made: ResolvedScenario,
+    engine: CostFit,
+    log: TrainingLog,
+    steps: LoggedSteps,
+    errors: dict[str, HoldOutError],
+    held: HeldOutSteps,
 ) -> Profile:
     """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
     law, pool = _law(made, engine, log, steps), made.pools[0]

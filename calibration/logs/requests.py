@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration.logs.estimates import CONFIDENCE, Estimate, check_varies
+from calibration.logs.estimates import CONFIDENCE, LogEstimate, check_varies
 from calibration.logs.exposure import fit_law
 from calibration.logs.profiles import log_profile
-from calibration.logs.report import Report
+from calibration.logs.report import LogReport
 from calibration.logs.reproduce import PROFILE
 from calibration.serving.replay import capture_sizes, engine_limits, find_tables, fit_terms, replay, with_terms
 from calibration.serving.score import Replayed, Terms, end_to_end_seconds, first_token_seconds, score
@@ -41,7 +41,7 @@ HOST, ALL_REDUCE = "host seconds a step", "all-reduce seconds a token"
 
 def reproduce_requests(
     folder: Path, base: Scenario | None = None, tables: Path | None = None
-) -> tuple[Report, Scenario, Profile]:
+) -> tuple[LogReport, Scenario, Profile]:
     """Fit on the first half, score the second, and describe the run as a scenario with open arrivals.
 
     Raises ``ParameterError`` for fewer than 40 requests, requests that are all alike, and without ``base`` when the
@@ -57,7 +57,7 @@ def reproduce_requests(
     errors = _errors(run, replayed, half)
     rows = {row.statistic: row for row in score(run, replayed, half)}
     said = [f"{name} {rows[name].error:+.1%}" for name in ("TTFT mean", "TPOT mean", "end-to-end mean", "makespan")]
-    report = Report(
+    report = LogReport(
         title=f"{run.name}: timelines of {len(run.timelines)} requests, 1 to {half} fitted, the others held out",
         columns=columns,
         estimates=estimates,
@@ -79,7 +79,7 @@ def _check_fits(run: RecordedRun) -> None:
 
 def _fit(
     run: RecordedRun, folder: Path, tables: Path | None
-) -> tuple[StepTimeModel, tuple[Estimate, ...], dict[str, str], list[str]]:
+) -> tuple[StepTimeModel, tuple[LogEstimate, ...], dict[str, str], list[str]]:
     limits, asynchronous = engine_limits(run), run.settings.async_scheduling is not False
     columns = {"lengths": "input_toks, output_toks", "times": "queued_ts, first_token_ts, last_token_ts"}
     kernels = _tables(run, folder, tables)
@@ -111,8 +111,8 @@ def _tables(run: RecordedRun, folder: Path, given: Path | None) -> Path | None:
         return None
 
 
-def _estimate(name: str, value: float, reach: float, source: str) -> Estimate:
-    return Estimate(name, float(value), float(value - reach), float(value + reach), source)
+def _estimate(name: str, value: float, reach: float, source: str) -> LogEstimate:
+    return LogEstimate(name, float(value), float(value - reach), float(value + reach), source)
 
 
 def _latencies(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:

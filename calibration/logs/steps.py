@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.logs.frameworks import QUANTITIES, Framework, framework_of
-from calibration.logs.records import RunLog
+from calibration.logs.frameworks import QUANTITIES, FrameworkLog, framework_of
+from calibration.logs.records import TrainingLog
 from rlsim.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ TIMERS = ("generation", "wait", "old_log_prob", "reference", "update_actor", "sy
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class LoggedSteps:
     """Quantities by name, one value a step, in order; the last third is held out of every fit."""
 
     origin: str
@@ -60,7 +60,7 @@ class Steps:
         return quantity in self.values
 
 
-def read_steps(log: RunLog, synchronous: bool, skip: int = 1) -> Steps:
+def read_steps(log: TrainingLog, synchronous: bool, skip: int = 1) -> LoggedSteps:
     """Find the framework and its quantities; the first ``skip`` steps (compilation, filling) are left out.
 
     ``synchronous``: generation and training take turns in the policy that the run had. Raises ``ParameterError`` for
@@ -79,7 +79,7 @@ def read_steps(log: RunLog, synchronous: bool, skip: int = 1) -> Steps:
     numbers = np.array(list(log.rows), dtype=np.int_)[kept]
     values = {quantity: column[kept] for quantity, column in values.items()}
     separate = "reference" in framework.columns
-    return Steps(
+    return LoggedSteps(
         log.origin,
         framework.name,
         synchronous,
@@ -92,14 +92,14 @@ def read_steps(log: RunLog, synchronous: bool, skip: int = 1) -> Steps:
     )
 
 
-def _check_mode(log: RunLog, framework: Framework, names: set[str], synchronous: bool) -> None:
+def _check_mode(log: TrainingLog, framework: FrameworkLog, names: set[str], synchronous: bool) -> None:
     marks = [name for name in sorted(names) for mark in framework.asynchronous_marks if name.startswith(mark)]
     if synchronous and marks:
         found = f"{log.origin} has {marks[0]}, which {framework.name} logs in asynchronous modes only"
         raise ParameterError("policy", found, "the policy that the run had: this one is synchronous")
 
 
-def _found(log: RunLog, framework: Framework, names: set[str]) -> dict[str, tuple[NDArray[np.float64], str]]:
+def _found(log: TrainingLog, framework: FrameworkLog, names: set[str]) -> dict[str, tuple[NDArray[np.float64], str]]:
     found: dict[str, tuple[NDArray[np.float64], str]] = {}
     for quantity, known in framework.columns.items():
         present = [name for name in known if name in names]
@@ -114,7 +114,7 @@ def _found(log: RunLog, framework: Framework, names: set[str]) -> dict[str, tupl
 
 
 def _sort_out_waiting(
-    framework: Framework,
+    framework: FrameworkLog,
     synchronous: bool,
     values: dict[str, NDArray[np.float64]],
     columns: dict[str, str],
@@ -134,7 +134,7 @@ def _sort_out_waiting(
 
 
 def _sort_out_step(
-    framework: Framework, values: dict[str, NDArray[np.float64]], columns: dict[str, str], notes: list[str]
+    framework: FrameworkLog, values: dict[str, NDArray[np.float64]], columns: dict[str, str], notes: list[str]
 ) -> bool:
     timers = [name for name in TIMERS if name in values]
     total = np.sum([np.nan_to_num(values[name]) for name in timers], axis=0) if timers else None
@@ -155,7 +155,7 @@ def _sort_out_step(
 
 
 def _whole_rows(
-    log: RunLog, values: Mapping[str, NDArray[np.float64]], columns: Mapping[str, str], skip: int, notes: list[str]
+    log: TrainingLog, values: Mapping[str, NDArray[np.float64]], columns: Mapping[str, str], skip: int, notes: list[str]
 ) -> NDArray[np.int_]:
     """Rows that have every quantity, after the first ``skip``."""
     if "step" not in values:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from calibration.logs.estimates import MOST_SHARED, Estimate, check_varies, least_squares, shared
+from calibration.logs.estimates import MOST_SHARED, LogEstimate, check_varies, least_squares, shared
 from calibration.logs.records import read_text
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
@@ -65,7 +65,7 @@ class LineFit:
     """An affine step law, and how it does on the last third of the intervals."""
 
     law: StepTimeModel
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[LogEstimate, ...]
     unidentified: tuple[str, ...]
     hold_out: HoldOutError
     intervals: int

@@ -25,10 +25,10 @@ from calibration.fitting.step_model_robust import (
     law_intervals,
     richest,
 )
-from calibration.measure.design import Design, choose
+from calibration.measure.design import StepDesign, choose
 from calibration.measure.journal import SampleStore
 from calibration.measure.measurements import Visit, best_reference, is_calm, never_calm, split, summarise, worth_of
-from calibration.measure.points import Point, TimedStep
+from calibration.measure.points import StepPoint, TimedStep
 from rlsim.core.errors import RlsimError
 from rlsim.costs.evidence import Provenance
 
@@ -53,7 +53,7 @@ class Bench(Protocol):
     own_cpu: bool
     """Whether the steps are this process's own CPU time, so that interruptions show."""
 
-    def measure(self, point: Point, repeats: int) -> list[TimedStep]:
+    def measure(self, point: StepPoint, repeats: int) -> list[TimedStep]:
         """So many steps of the point's composition, or fewer."""
 
     def reference_seconds(self) -> float:
@@ -83,7 +83,7 @@ class Campaign:
     """Visits points of ``design`` on ``bench`` until the coefficients are tight or the budget is used."""
 
     bench: Bench
-    design: Design
+    design: StepDesign
     store: SampleStore
     budget_seconds: float
     tolerance: float = 0.05
@@ -125,18 +125,18 @@ class Campaign:
         self.report(f"the budget of {self.budget_seconds:.0f} s is used before every interval is tight")
         return False
 
-    def _points(self, number: int) -> list[Point]:
+    def _points(self, number: int) -> list[StepPoint]:
         """The grid for the rounds that must be; afterwards what no visit found calm, and what the fit needs most."""
         if number < 2 * FEWEST_ROUNDS:
             return [*self.design.initial, *self.design.checks]
         return [*self._unsettled(), *self._wanted(), *self.design.checks]
 
-    def _unsettled(self) -> list[Point]:
+    def _unsettled(self) -> list[StepPoint]:
         """Points disturbed in all their visits of the passes that are fitted, or of those that judge."""
         halves = (never_calm(half, PATIENCE) for half in split(self.store.visits) if half)
         return sorted({point for half in halves for point in half} - set(self.design.checks))
 
-    def _pass(self, number: int, points: Sequence[Point]) -> None:
+    def _pass(self, number: int, points: Sequence[StepPoint]) -> None:
         order = list(points)
         random.Random(f"{self.seed}/{number}").shuffle(order)
         before = self.bench.reference_seconds()
@@ -160,7 +160,7 @@ class Campaign:
             self._told = progress.used_seconds
             self.report(str(progress))
 
-    def _repeats(self, point: Point) -> int:
+    def _repeats(self, point: StepPoint) -> int:
         known = [visit.seconds for visit in self.store.visits if visit.point == point]
         if not known:
             return FEWEST_STEPS if point.chunks else MOST_STEPS // 2
@@ -195,7 +195,7 @@ class Campaign:
         )
         return widest[name] <= self.tolerance and not unsettled
 
-    def _wanted(self) -> list[Point]:
+    def _wanted(self) -> list[StepPoint]:
         """Candidates worth the time of half a grid."""
         fit, candidates = self.fit(), self.design.candidates
         samples = [point.sample(1.0) for point in self.design.domain]
@@ -209,7 +209,7 @@ class Campaign:
         chosen = choose(candidates, rows, domain, known, list(seconds.values()), grid / 2)
         return chosen or list(self.design.initial)
 
-    def _known(self, rows: Mapping[Point, NDArray[np.float64]]) -> NDArray[np.float64]:
+    def _known(self, rows: Mapping[StepPoint, NDArray[np.float64]]) -> NDArray[np.float64]:
         """The information of the fitted visits; what was disturbed tells nothing."""
         best = best_reference(self.store.visits)
         calm = [visit for visit in self.fitted() if visit.point in rows and is_calm(visit, best)]

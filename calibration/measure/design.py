@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.measure.points import Point
+from calibration.measure.points import StepPoint
 from rlsim.core.errors import ParameterError
 from rlsim.costs.fields import count
 
@@ -26,7 +26,7 @@ RIDGE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StepLimits:
     """What one step of the engine can hold."""
 
     max_num_seqs: int
@@ -41,7 +41,7 @@ class Limits:
         if self.max_model_len <= 2 * GROWTH_TOKENS:
             raise ParameterError("max_model_len", self.max_model_len, f"more than {2 * GROWTH_TOKENS} tokens")
 
-    def possible(self, point: Point) -> bool:
+    def possible(self, point: StepPoint) -> bool:
         """Whether the engine can be put into the point and stay there while it is timed."""
         sequences = point.decodes + point.chunks
         tokens = point.decodes + point.chunks * point.tokens
@@ -53,29 +53,29 @@ class Limits:
             and self._blocks(point) <= self.kv_blocks
         )
 
-    def _blocks(self, point: Point) -> int:
+    def _blocks(self, point: StepPoint) -> int:
         decode = -(-(point.context + GROWTH_TOKENS) // self.block_size)
         chunk = -(-(point.cached + point.tokens + 1) // self.block_size)
         return point.decodes * decode + point.chunks * chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class StepDesign:
     """The possible points of an engine, by what they are for."""
 
-    initial: tuple[Point, ...]
-    candidates: tuple[Point, ...]
+    initial: tuple[StepPoint, ...]
+    candidates: tuple[StepPoint, ...]
     """May be asked for again or anew, the initial ones included."""
-    checks: tuple[Point, ...]
+    checks: tuple[StepPoint, ...]
     """Never fitted."""
 
     @property
-    def domain(self) -> tuple[Point, ...]:
+    def domain(self) -> tuple[StepPoint, ...]:
         """All of it."""
         return (*self.candidates, *self.checks)
 
 
-def make_design(limits: Limits) -> Design:
+def make_design(limits: StepLimits) -> StepDesign:
     """Decodes over batch x context and prefill over tokens, by fours; between them by twos."""
     coarse = [*_decodes(limits, 4), *_prefills(limits, 4)]
     fine = sorted({*_decodes(limits, 2), *_prefills(limits, 2)} - set(coarse))
@@ -84,17 +84,17 @@ def make_design(limits: Limits) -> Design:
         raise ParameterError("max_num_seqs", limits, "an engine that can hold at least one sequence")
     between = _possible(limits, fine)
     checks = between[1::6] + _possible(limits, _mixed(limits))
-    return Design(initial, tuple(sorted({*initial, *between} - set(checks))), checks)
+    return StepDesign(initial, tuple(sorted({*initial, *between} - set(checks))), checks)
 
 
 def choose(
-    candidates: Sequence[Point],
+    candidates: Sequence[StepPoint],
     rows: NDArray[np.float64],
     domain: NDArray[np.float64],
     information: NDArray[np.float64],
     seconds: Sequence[float],
     budget_seconds: float,
-) -> list[Point]:
+) -> list[StepPoint]:
     """Candidates that lower the mean variance of the law over the domain most for their time, until the budget is full.
 
     ``rows`` are the candidates' regressors for relative errors (regressors / predicted seconds), ``domain`` the same
@@ -120,35 +120,35 @@ def choose(
         left -= float(cost[best])
 
 
-def _possible(limits: Limits, points: Iterable[Point]) -> tuple[Point, ...]:
+def _possible(limits: StepLimits, points: Iterable[StepPoint]) -> tuple[StepPoint, ...]:
     return tuple(point for point in dict.fromkeys(points) if limits.possible(point))
 
 
-def _decodes(limits: Limits, factor: int) -> Iterator[Point]:
+def _decodes(limits: StepLimits, factor: int) -> Iterator[StepPoint]:
     longest = limits.max_model_len - GROWTH_TOKENS
     for batch in _geometric(1, min(limits.max_num_seqs, limits.max_num_batched_tokens), factor):
         for context in _geometric(min(64, longest), longest, factor):
-            yield Point(decodes=batch, context=context)
+            yield StepPoint(decodes=batch, context=context)
 
 
-def _prefills(limits: Limits, factor: int) -> Iterator[Point]:
+def _prefills(limits: StepLimits, factor: int) -> Iterator[StepPoint]:
     """Whole prompts; later chunks of long ones, which are also prompts of which a head is cached; several at once."""
     most = min(limits.max_num_batched_tokens, limits.max_model_len - 1)
     for tokens in _geometric(min(16, most), most, factor):
-        yield Point(chunks=1, tokens=tokens)
+        yield StepPoint(chunks=1, tokens=tokens)
         for cached in _geometric(16 * tokens, limits.max_model_len - tokens - 1, 4 * factor):
-            yield Point(chunks=1, tokens=tokens, cached=cached)
+            yield StepPoint(chunks=1, tokens=tokens, cached=cached)
         for chunks in _geometric(4, limits.max_num_seqs, 4 * factor):
-            yield Point(chunks=chunks, tokens=tokens)
+            yield StepPoint(chunks=chunks, tokens=tokens)
     for chunks in (2, 4):
-        yield Point(chunks=chunks, tokens=max(1, most // chunks))
+        yield StepPoint(chunks=chunks, tokens=max(1, most // chunks))
 
 
-def _mixed(limits: Limits) -> Iterator[Point]:
+def _mixed(limits: StepLimits) -> Iterator[StepPoint]:
     for batch in _geometric(4, limits.max_num_seqs, 8):
-        yield Point(decodes=batch, context=256, chunks=1, tokens=64)
-        yield Point(decodes=batch, context=128, chunks=2, tokens=256)
-        yield Point(decodes=batch, context=512, chunks=1, tokens=limits.max_num_batched_tokens // 2)
+        yield StepPoint(decodes=batch, context=256, chunks=1, tokens=64)
+        yield StepPoint(decodes=batch, context=128, chunks=2, tokens=256)
+        yield StepPoint(decodes=batch, context=512, chunks=1, tokens=limits.max_num_batched_tokens // 2)
 
 
 def _geometric(first: int, last: int, factor: int) -> list[int]:

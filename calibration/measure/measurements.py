@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibration.fitting.step_model import StepSample
-from calibration.measure.points import Point, TimedStep
+from calibration.measure.points import StepPoint, TimedStep
 
 QUANTILE = 0.25
 """Of the visits to a point: interference only ever adds time, on shared machines up to a factor of two for seconds, so
@@ -29,7 +29,7 @@ JITTERY_STEPS = 12
 class Visit:
     """What one visit found."""
 
-    point: Point
+    point: StepPoint
     number: int
     """Of the pass; even ones are fitted, odd ones judge."""
     seconds: float
@@ -63,7 +63,7 @@ class Visit:
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> Visit:
         """What :meth:`as_dict` made."""
-        return cls(point=Point(*tree["point"]), **{name: tree[name] for name in _PLAIN})
+        return cls(point=StepPoint(*tree["point"]), **{name: tree[name] for name in _PLAIN})
 
 
 _PLAIN = ("number", "seconds", "kv_tokens", "steps", "calm_steps", "reference_seconds", "used_seconds")
@@ -75,7 +75,12 @@ def worth_of(steps: Any) -> Any:
 
 
 def summarise(
-    point: Point, number: int, steps: Sequence[TimedStep], own_cpu: bool, reference_seconds: float, used_seconds: float
+    point: StepPoint,
+    number: int,
+    steps: Sequence[TimedStep],
+    own_cpu: bool,
+    reference_seconds: float,
+    used_seconds: float,
 ) -> Visit:
     """The visit that ``steps`` (at least one) are of."""
     calm = [step for step in steps if not own_cpu or step.cpu_seconds >= CALM_CPU_SHARE * step.seconds]
@@ -106,12 +111,12 @@ class Typical:
     """Visits that it is of, each as far as its steps are many (:attr:`Visit.worth`)."""
 
 
-def best_by_point(visits: Sequence[Visit], reference_seconds: float) -> dict[Point, Typical]:
+def best_by_point(visits: Sequence[Visit], reference_seconds: float) -> dict[StepPoint, Typical]:
     """The median of the undisturbed visits to each point; their lower quartile where none was.
 
     ``reference_seconds`` is the reference work on the undisturbed host.
     """
-    by_point: dict[Point, list[Visit]] = {}
+    by_point: dict[StepPoint, list[Visit]] = {}
     for visit in visits:
         by_point.setdefault(visit.point, []).append(visit)
     return {point: _typical(found, reference_seconds) for point, found in by_point.items()}
@@ -133,7 +138,7 @@ def _typical(found: list[Visit], reference_seconds: float) -> Typical:
     return Typical(replace(kept[0].sample, seconds=seconds, kv_tokens=kv_tokens), sum(v.worth for v in kept))
 
 
-def never_calm(visits: Sequence[Visit], patience: int) -> list[Point]:
+def never_calm(visits: Sequence[Visit], patience: int) -> list[StepPoint]:
     """Points that no visit found calm, unless there have been ``patience`` of them."""
     best = best_reference(visits)
     calm = {visit.point for visit in visits if is_calm(visit, best)}

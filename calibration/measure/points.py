@@ -9,7 +9,7 @@ from rlsim.engine.steptime import attention_pairs
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
+class StepPoint:
     """One composition of an engine step: ``decodes`` of equal context beside ``chunks`` of equal size."""
 
     decodes: int = 0
@@ -64,7 +64,7 @@ class TimedStep:
     pairs: int
     preempted: int = 0
 
-    def is_at(self, point: Point) -> bool:
+    def is_at(self, point: StepPoint) -> bool:
         """Whether the step is of the point's composition; contexts grow while decodes are timed."""
         wanted = point.sample(1.0)
         mine = (self.decodes, self.chunks, self.prefill_tokens, self.pairs)

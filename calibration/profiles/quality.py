@@ -31,7 +31,7 @@ model's family and the kind of step: a single profile beyond them is not called 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProfileQuality:
     """What to think of a profile, and why."""
 
     level: Level
@@ -44,7 +44,7 @@ class Verdict:
         return f"{self.level}: {self.reason}{missed}"
 
 
-def verdict(profile: Profile) -> Verdict:
+def profile_quality(profile: Profile) -> ProfileQuality:
     """The worst verdict over all sections and kinds; the reason is that kind's.
 
     A fit is never asked to be better than the noise of what it was fitted to: errors up to the noise floor are good.
@@ -55,13 +55,13 @@ def verdict(profile: Profile) -> Verdict:
         for kind, error in (evidence.hold_out_by_kind or {"all": evidence.hold_out}).items()
     ]
     if not found:
-        return Verdict("poor", "it has no section that was fitted")
+        return ProfileQuality("poor", "it has no section that was fitted")
     worst = max(found, key=lambda each: LEVELS.index(each.level))
     if misses := ", ".join(_misses(profile)):
         level = max(worst.level, "usable", key=LEVELS.index)
-        return Verdict(level, worst.reason if worst.level != "good" else "good but for single figures", misses)
+        return ProfileQuality(level, worst.reason if worst.level != "good" else "good but for single figures", misses)
     if worst.level == "good":
-        return Verdict(
+        return ProfileQuality(
             "good", f"every kind within {GOOD[0]:.0%} (median) and {GOOD[1]:.0%} (p95) of what it has not seen"
         )
     return worst
@@ -79,16 +79,16 @@ def _misses(profile: Profile) -> Iterator[str]:
                 yield f"{kind} {name} {value:.2%} > {100 * bar:g}%"
 
 
-def _of_kind(kind: str, error: HoldOutError, evidence: Evidence) -> Verdict:
+def _of_kind(kind: str, error: HoldOutError, evidence: Evidence) -> ProfileQuality:
     floor = evidence.noise_floor.get(kind.rsplit(": ", 1)[-1], 0.0)
     level = _level(error, floor)
     reason = f"{kind} is off by {error.median:.1%} (median), {error.p95:.1%} (p95) at points not fitted"
     noise = f"; repeats differ by {floor:.1%}" if floor else ""
     if evidence.provenance.is_estimate and level == "good":
-        return Verdict("usable", f"{kind} is an estimate, not a measurement")
+        return ProfileQuality("usable", f"{kind} is an estimate, not a measurement")
     if error.points < FEWEST_POINTS and level == "good":
-        return Verdict("usable", f"{kind} has only {error.points} held-out points")
-    return Verdict(level, reason + noise)
+        return ProfileQuality("usable", f"{kind} has only {error.points} held-out points")
+    return ProfileQuality(level, reason + noise)
 
 
 def _level(error: HoldOutError, floor: float) -> Level:

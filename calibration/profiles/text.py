@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from calibration.profiles.quality import LEVELS, Verdict, verdict
+from calibration.profiles.quality import LEVELS, ProfileQuality, profile_quality
 from rlsim.costs.evidence import Evidence, Sampled
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
@@ -26,7 +26,7 @@ def listing(profiles: Iterable[Profile]) -> str:
     rows = [HEADER, *(_row(profile) for profile in given)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    found = [verdict(profile) for profile in given]
+    found = [profile_quality(profile) for profile in given]
     levels = [one.level for one in found]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in LEVELS)
     missed = f" {sum(bool(one.misses) for one in found)} miss a bar of the tables."
@@ -45,17 +45,23 @@ def shown(profile: Profile) -> str:
 
 def shown_json(profile: Profile) -> str:
     """The same as JSON, with all of the profile."""
-    return json.dumps(profile.as_dict() | {"verdict": asdict(verdict(profile))}, indent=1) + "\n"
+    return json.dumps(profile.as_dict() | {"verdict": asdict(profile_quality(profile))}, indent=1) + "\n"
 
 
 def _row(profile: Profile) -> tuple[str, ...]:
     evidence = next(iter(profile.evidences.values()), None)
     kind = evidence.provenance.kind if evidence else "-"
     engine = f"{profile.engine} {profile.engine_version}"
-    return (profile.name, engine, kind, *(_figures(profile, name) for name in STEP_KINDS), _short(verdict(profile)))
+    return (
+        profile.name,
+        engine,
+        kind,
+        *(_figures(profile, name) for name in STEP_KINDS),
+        _short(profile_quality(profile)),
+    )
 
 
-def _short(found: Verdict) -> str:
+def _short(found: ProfileQuality) -> str:
     return f"{found.level}, misses {found.misses}" if found.misses else found.level
 
 
@@ -70,7 +76,7 @@ def _record(profile: Profile) -> dict[str, object]:
     return {
         **{key: getattr(profile, key) for key in identity},
         "hold_out_by_kind": errors,
-        "verdict": asdict(verdict(profile)),
+        "verdict": asdict(profile_quality(profile)),
     }
 
 
@@ -78,7 +84,7 @@ def _lines(profile: Profile) -> Iterator[str]:
     sharding = f"TP {profile.tensor_parallel}, EP {profile.expert_parallel}"
     yield profile.name
     yield f"{profile.model} on {profile.device}, {sharding}, {profile.engine} {profile.engine_version}"
-    yield f"verdict: {verdict(profile)}"
+    yield f"verdict: {profile_quality(profile)}"
     yield f"overheads: step time = {profile.scale:g} * fitted step + {profile.offset_seconds * 1e3:g} ms"
     if profile.kv_capacity_tokens is not None:
         yield f"KV capacity: {profile.kv_capacity_tokens:,} tokens a replica at 0.9 of the GPU memory"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from calibration.fitting.standard_errors import STEP, Z95, standard_errors
-from calibration.rewards.lengths import Lengths, Visits, fit_lengths
+from calibration.rewards.lengths import LengthRatios, LengthVisits, fit_lengths
 from calibration.rewards.log import Batches, RewardLog
 from calibration.rewards.own_gains import OwnGains, dealt
 from rlsim.core.errors import ParameterError
@@ -59,7 +59,7 @@ _LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LearningSettings:
     """What the fit takes as known."""
 
     updates_per_version: float = 1.0
@@ -77,7 +77,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FittedParameter:
     """A parameter with its 95 % interval."""
 
     value: float
@@ -89,15 +89,15 @@ class Found:
 class LearningFit:
     """Parameters by key of the section ``learning``, and what prompts that were not fitted say of them."""
 
-    parameters: dict[str, Found]
+    parameters: dict[str, FittedParameter]
     loss: float
     """Negative log-likelihood a sample of the prompts held out, nats."""
     loss_of_one_rate: float
     """The same if all samples succeeded equally often."""
     prompts: int
     visits: int
-    given: Given
-    lengths: Lengths | None = None
+    given: LearningSettings
+    lengths: LengthRatios | None = None
     """None: the log does not say how long samples are."""
 
     def overrides(self) -> dict[str, object]:
@@ -132,7 +132,7 @@ class Likelihood:
     """
 
     def __init__(
-        self, log: RewardLog, given: Given, shares: NDArray[np.float64], places: frozenset[int] = PLACES
+        self, log: RewardLog, given: LearningSettings, shares: NDArray[np.float64], places: frozenset[int] = PLACES
     ) -> None:
         self._given, self._log = given, log
         self._own = OwnGains(log, shares)
@@ -198,12 +198,12 @@ class Likelihood:
             beliefs[visits] = likely / chances[visits][:, None]
         return np.log(chances), beliefs
 
-    def lengths(self, x: NDArray[np.float64]) -> Visits:
+    def lengths(self, x: NDArray[np.float64]) -> LengthVisits:
         """What the log says of lengths, beside what its rewards say of scores."""
         log = self._log
         assert log.tokens is not None
         samples = np.stack([log.samples - log.successes, log.successes], axis=1)
-        return Visits(self.owner, samples, log.tokens, self.by_visit(x)[1], GRID)
+        return LengthVisits(self.owner, samples, log.tokens, self.by_visit(x)[1], GRID)
 
     def _of_scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Likelihood of each visit at each score of the grid, of one kind of prompts after the other."""
@@ -289,7 +289,7 @@ def _drift_correlation(
     return np.where(apart == 0, np.cos(a - b), np.where(apart == 1, np.sin(a) * np.cos(b), 0.0))
 
 
-def fit_learning(log: RewardLog, given: Given) -> LearningFit:
+def fit_learning(log: RewardLog, given: LearningSettings) -> LearningFit:
     """Fit four prompts in five and judge by the others. Raises ``ParameterError`` for an asymptote that is passed."""
     _refuse_low_ceiling(log, given)
     held = (log.prompt * 2654435761 % 2**32) % HELD_OUT == 0
@@ -310,11 +310,11 @@ def fit_learning(log: RewardLog, given: Given) -> LearningFit:
     one_rate = -(won * math.log(rate) + (samples - won) * math.log1p(-rate)) / samples
     found = _named(x, errors, fitted)
     if lengths is not None:
-        found |= {key: Found(*map(float, ratio)) for key, ratio in lengths.ratios.items()}
+        found |= {key: FittedParameter(*map(float, ratio)) for key, ratio in lengths.ratios.items()}
     return LearningFit(found, loss / samples, float(one_rate), fitted.owner.max() + 1, len(log.prompt), given, lengths)
 
 
-def _refuse_low_ceiling(log: RewardLog, given: Given) -> None:
+def _refuse_low_ceiling(log: RewardLog, given: LearningSettings) -> None:
     late = log.version >= np.quantile(log.version, 0.8)
     if log.of(late).rate >= given.asymptote:
         raise ParameterError(
@@ -322,7 +322,7 @@ def _refuse_low_ceiling(log: RewardLog, given: Given) -> None:
         )
 
 
-def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _maximum(likelihood: Likelihood, given: LearningSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Where the likelihood is largest, and standard errors by the sandwich over prompts."""
     from scipy.optimize import minimize
 
@@ -345,21 +345,28 @@ def _maximum(likelihood: Likelihood, given: Given) -> tuple[NDArray[np.float64],
     return x, standard_errors(likelihood.by_prompt, inside, likelihood.free)
 
 
-def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Likelihood) -> dict[str, Found]:
+def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Likelihood) -> dict[str, FittedParameter]:
     low, high = x - Z95 * errors, x + Z95 * errors
     last = likelihood.last_update
     mean, spread = (1 / (1 + np.exp(-np.array([x[0], low[0], high[0]]))), np.exp([x[1], low[1], high[1]]))
-    found = {"population.mean_success": Found(*map(float, mean)), "population.spread": Found(*map(float, spread))}
+    found = {
+        "population.mean_success": FittedParameter(*map(float, mean)),
+        "population.spread": FittedParameter(*map(float, spread)),
+    }
     if high[2] - low[2] > LEAST_WIDTH:
-        found["population.persistence"] = Found(float(x[2]), max(0.0, float(low[2])), min(1.0, float(high[2])))
+        found["population.persistence"] = FittedParameter(
+            float(x[2]), max(0.0, float(low[2])), min(1.0, float(high[2]))
+        )
     if x[3] > 1e-6:
         slowest = last / float(low[3]) if low[3] > 0 else math.inf
-        found["curve.half_updates"] = Found(last / float(x[3]), last / float(high[3]), slowest)
+        found["curve.half_updates"] = FittedParameter(last / float(x[3]), last / float(high[3]), slowest)
     if likelihood.runs > 1:
-        found["effect.information_exponent"] = Found(float(x[4]), max(0.0, float(low[4])), float(high[4]))
+        found["effect.information_exponent"] = FittedParameter(float(x[4]), max(0.0, float(low[4])), float(high[4]))
     elif TRANSFER in likelihood.free:
         value = 1.0 if x[TRANSFER] >= MOST_TRANSFER else float(x[TRANSFER])
-        found["effect.transfer"] = Found(value, max(0.0, float(low[4])), min(1.0, float(high[4])))
+        found["effect.transfer"] = FittedParameter(value, max(0.0, float(low[4])), min(1.0, float(high[4])))
     if STUCK in likelihood.free:
-        found["population.stuck_share"] = Found(float(x[STUCK]), max(0.0, float(low[STUCK])), float(high[STUCK]))
+        found["population.stuck_share"] = FittedParameter(
+            float(x[STUCK]), max(0.0, float(low[STUCK])), float(high[STUCK])
+        )
     return found

@@ -37,7 +37,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
+class LengthVisits:
     """What lengths are fitted to. Visits of a prompt are one part; shapes begin with (visits,)."""
 
     owner: NDArray[np.int64]
@@ -72,7 +72,7 @@ class Visits:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class LengthRatios:
     """Ratios with their 95 % intervals, each as (value, low, high)."""
 
     ratios: dict[str, NDArray[np.float64]]
@@ -81,7 +81,7 @@ class Lengths:
     """Share of the variance of mean tokens, by visit and outcome, that they explain on prompts held out."""
 
 
-def fit_lengths(fitted: Visits, held: Visits) -> Lengths:
+def fit_lengths(fitted: LengthVisits, held: LengthVisits) -> LengthRatios:
     """By the visits of some prompts, judged by those of others."""
     free = range(STUCK + 1) if fitted.beliefs.shape[1] > len(fitted.scores) else range(STUCK)
     x, errors = _maximum(fitted, free)
@@ -90,10 +90,10 @@ def fit_lengths(fitted: Visits, held: Visits) -> Lengths:
         x, errors = _maximum(fitted, free)
     found = np.exp(np.clip([x, x - Z95 * errors, x + Z95 * errors], *RATIOS))
     ratios = {name: found[:, place] for place, name in NAMES.items() if place in free}
-    return Lengths(ratios, held.explained(x, float(fitted.tokens.sum() / fitted.samples.sum())))
+    return LengthRatios(ratios, held.explained(x, float(fitted.tokens.sum() / fitted.samples.sum())))
 
 
-def _maximum(visits: Visits, free: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _maximum(visits: LengthVisits, free: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     from scipy.optimize import minimize
 
     level = math.log(visits.tokens.sum() / visits.samples.sum())

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.fitting.step_model import hold_out_by_kind
-from calibration.serving.score import Replayed, Report, RunReport, Terms, end_to_end_seconds, first_token_seconds, score
+from calibration.serving.score import (
+    Replayed,
+    ReplayReport,
+    RunReport,
+    Terms,
+    end_to_end_seconds,
+    first_token_seconds,
+    score,
+)
 from calibration.serving.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
 from calibration.silicon_tables.kernels import default_capture_sizes, read_kernel_tables
 from rlsim.core.errors import ParameterError
@@ -36,7 +44,7 @@ LARGEST_ALL_REDUCE_SECONDS = 5e-4
 """Bounds of the fit; the latter is 64 ms for 128 tokens."""
 
 
-def replay_report(directory: Path, tables: Path | None = None) -> Report:
+def replay_report(directory: Path, tables: Path | None = None) -> ReplayReport:
     """Replay the run in ``directory``, or every run in the folders in it, and score it.
 
     ``tables`` is the folder of the run's layer-time tables; by default the one of its GPU, model and tensor
@@ -47,7 +55,7 @@ def replay_report(directory: Path, tables: Path | None = None) -> Report:
     runs = [folder for folder in folders if (folder / "requests.jsonl").exists()]
     if not runs:
         raise ParameterError("directory", str(directory), "a folder with requests.jsonl and meta.json, or one of such")
-    return Report(tuple(_replay_folder(folder, tables) for folder in runs))
+    return ReplayReport(tuple(_replay_folder(folder, tables) for folder in runs))
 
 
 def _replay_folder(folder: Path, tables: Path | None) -> RunReport:

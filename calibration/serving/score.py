@@ -53,7 +53,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScoreRow:
     """One statistic, in seconds or requests."""
 
     statistic: str
@@ -77,7 +77,7 @@ class RunReport:
     """Requests the terms were fitted on; the later ones are scored."""
     scored: int
     terms: Terms
-    rows: tuple[Row, ...]
+    rows: tuple[ScoreRow, ...]
     assumptions: tuple[str, ...]
     pricing: dict[str, HoldOutError]
     """Error of the law against the tables' own sum of layers, by kind of step."""
@@ -98,7 +98,7 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReplayReport:
     """All runs of a folder."""
 
     runs: tuple[RunReport, ...]
@@ -108,7 +108,7 @@ class Report:
         return "\n".join(line for run in self.runs for line in run.lines())
 
 
-def score(run: RecordedRun, replayed: Replayed, first_scored: int) -> Iterator[Row]:
+def score(run: RecordedRun, replayed: Replayed, first_scored: int) -> Iterator[ScoreRow]:
     """Latencies of the requests from ``first_scored`` on; makespan and gauges of the whole run."""
     measured, predicted = run.timelines[first_scored:], replayed.timelines[first_scored:]
     for name, latency in (
@@ -117,19 +117,19 @@ def score(run: RecordedRun, replayed: Replayed, first_scored: int) -> Iterator[R
         ("end-to-end", end_to_end_seconds),
     ):
         yield from _latency_rows(name, latency(measured), latency(predicted))
-    yield Row("makespan", _makespan(run.timelines), _makespan(replayed.timelines))
+    yield ScoreRow("makespan", _makespan(run.timelines), _makespan(replayed.timelines))
     if run.gauges:
         yield from _gauge_rows(run.gauges, replayed.gauges)
 
 
-def _latency_rows(name: str, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> Iterator[Row]:
+def _latency_rows(name: str, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> Iterator[ScoreRow]:
     yield _mean_row(f"{name} mean", measured, predicted)
     for percent in (50, 99):
         values = [float(np.percentile(latencies, percent)) for latencies in (measured, predicted)]
-        yield Row(f"{name} p{percent}", *values)
+        yield ScoreRow(f"{name} p{percent}", *values)
 
 
-def _gauge_rows(measured: Sequence[Gauge], simulated: Sequence[Gauge]) -> Iterator[Row]:
+def _gauge_rows(measured: Sequence[Gauge], simulated: Sequence[Gauge]) -> Iterator[ScoreRow]:
     """At the recorded instants, the simulated value that stood then; zero before the start and after the end."""
     starts = np.array([gauge.seconds for gauge in simulated])
     at = np.searchsorted(starts, [gauge.seconds for gauge in measured], side="right") - 1
@@ -138,9 +138,9 @@ def _gauge_rows(measured: Sequence[Gauge], simulated: Sequence[Gauge]) -> Iterat
         yield _mean_row(f"{name}, over time", np.array([float(getattr(g, name)) for g in measured]), values[at])
 
 
-def _mean_row(statistic: str, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> Row:
+def _mean_row(statistic: str, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> ScoreRow:
     rms = float(np.sqrt(np.mean((predicted - measured) ** 2)))
-    return Row(statistic, float(measured.mean()), float(predicted.mean()), rms)
+    return ScoreRow(statistic, float(measured.mean()), float(predicted.mean()), rms)
 
 
 def first_token_seconds(timelines: Sequence[Timeline]) -> NDArray[np.float64]:

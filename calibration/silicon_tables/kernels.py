@@ -52,7 +52,7 @@ ATTENTION_COLUMNS = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 LIMIT_BYTES = 50_000_000
 
 
-class Curve(NamedTuple):
+class KernelCurve(NamedTuple):
     """Seconds at increasing counts, piecewise linear between them."""
 
     counts: tuple[int, ...]
@@ -73,14 +73,14 @@ class AttentionTime(NamedTuple):
 class KernelTables:
     """Layer times of one model shard on one GPU."""
 
-    dense: Mapping[str, Curve]
+    dense: Mapping[str, KernelCurve]
     """By tokens in the step."""
-    per_sequence: Mapping[str, Curve]
+    per_sequence: Mapping[str, KernelCurve]
     """By sequences in the step."""
     attention: tuple[AttentionTime, ...]
     source: str
 
-    def dense_curve(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> Curve:
+    def dense_curve(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> KernelCurve:
         """Matrix work of a whole step; one of at most ``capture_sizes[-1]`` tokens runs padded to the next of them.
 
         Where a larger batch was measured to be faster, the slower one's time stands for both: a law never decreases.
@@ -90,9 +90,9 @@ class KernelTables:
         knots = sorted({*counts, *range(1, captured[-1] + 2 if captured else 2)})
         padded = [captured[np.searchsorted(captured, n)] if captured and n <= captured[-1] else n for n in knots]
         rising = np.maximum.accumulate(interpolate(np.array(padded), counts, seconds))
-        return Curve(tuple(knots), tuple(rising.tolist()))
+        return KernelCurve(tuple(knots), tuple(rising.tolist()))
 
-    def sequence_curve(self) -> Curve:
+    def sequence_curve(self) -> KernelCurve:
         """Head and sampling of a step."""
         return _sum_of_layers(self.per_sequence, SEQUENCE_LAYERS, 0)
 
@@ -199,7 +199,7 @@ def read_kernel_tables(directory: Path) -> KernelTables:
     )
 
 
-def _curves(file: Path, by: str, known: Iterable[str]) -> dict[str, Curve]:
+def _curves(file: Path, by: str, known: Iterable[str]) -> dict[str, KernelCurve]:
     points: dict[str, dict[int, float]] = {}
     for line, row in _rows(file, ("layer", by, "time_us")):
         if row["layer"] not in known:
@@ -210,9 +210,9 @@ def _curves(file: Path, by: str, known: Iterable[str]) -> dict[str, Curve]:
     return {layer: _curve(times) for layer, times in points.items()}
 
 
-def _curve(times: dict[int, float]) -> Curve:
+def _curve(times: dict[int, float]) -> KernelCurve:
     counts = sorted(times)
-    return Curve(tuple(counts), tuple(times[count] for count in counts))
+    return KernelCurve(tuple(counts), tuple(times[count] for count in counts))
 
 
 def _attention(file: Path) -> Iterator[AttentionTime]:
@@ -252,13 +252,15 @@ def _seconds(file: Path, line: int, row: Mapping[str, str | None]) -> float:
     return microseconds * 1e-6
 
 
-def _sum_of_layers(curves: Mapping[str, Curve], runs: Mapping[str, tuple[int, int]], decoder_layers: int) -> Curve:
+def _sum_of_layers(
+    curves: Mapping[str, KernelCurve], runs: Mapping[str, tuple[int, int]], decoder_layers: int
+) -> KernelCurve:
     counts = sorted({count for curve in curves.values() for count in curve.counts} - {0})
     total = np.zeros(len(counts))
     for layer, curve in curves.items():
         once, repeated = runs[layer]
         total += (once + decoder_layers * repeated) * interpolate(np.array(counts), *curve)
-    return Curve(tuple(counts), tuple(total.tolist()))
+    return KernelCurve(tuple(counts), tuple(total.tolist()))
 
 
 def _line(rows: Sequence[AttentionTime]) -> tuple[float, float]:
@@ -278,7 +280,7 @@ def _mixed_slope(rows: Sequence[AttentionTime], pair_seconds: float, constant: f
     return max(0.0, float(share @ over / (share @ share)))
 
 
-def _at(curve: Curve, count: int) -> float:
+def _at(curve: KernelCurve, count: int) -> float:
     return float(interpolate(np.array([count]), *curve)[0])
 
 

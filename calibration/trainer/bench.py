@@ -30,7 +30,7 @@ LONGEST = 131072
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainerRecipe:
     """What every rank builds: the model, the device and the size of the group."""
 
     architecture: Architecture
@@ -41,10 +41,10 @@ class Recipe:
     ranks: int = 1
 
 
-class TorchTrainer:
+class TrainerBench:
     """One data-parallel rank: the model, its optimizer and the work of a point."""
 
-    def __init__(self, recipe: Recipe, rank: int = 0) -> None:
+    def __init__(self, recipe: TrainerRecipe, rank: int = 0) -> None:
         self._torch = torch = require("torch", "calibrate")
         self.device = torch.device("cuda", rank) if recipe.device == "cuda" else torch.device("cpu")
         torch.manual_seed(0)
@@ -149,25 +149,25 @@ class TorchTrainer:
             self._torch.distributed.barrier()
 
 
-def recipe_for(model: str, device: str, ranks: int = 1) -> Recipe:
+def recipe_for(model: str, device: str, ranks: int = 1) -> TrainerRecipe:
     """The recipe of a built-in shape, of a ``config.json`` (or its folder), or of a dense catalogue model.
 
     Raises ``ParameterError`` at ``model`` for an unknown name or a faulty file, and for a catalogue model that is
     more than a dense Llama-like decoder.
     """
     if model in BUILT_IN:
-        return Recipe(BUILT_IN[model], None, device, ranks)
+        return TrainerRecipe(BUILT_IN[model], None, device, ranks)
     path = Path(model)
     if path.is_dir() or model.endswith(".json"):
         folder = path if path.is_dir() else path.parent
-        return Recipe(Architecture.from_hf_config(folder, "model"), str(folder), device, ranks)
+        return TrainerRecipe(Architecture.from_hf_config(folder, "model"), str(folder), device, ranks)
     architecture = catalogue.model(model)
     if architecture.experts or architecture.latent or architecture.linear:
         raise ParameterError("model", model, "a dense model, or the folder of its config.json")
-    return Recipe(architecture, None, device, ranks)
+    return TrainerRecipe(architecture, None, device, ranks)
 
 
-def _config(recipe: Recipe) -> Any:
+def _config(recipe: TrainerRecipe) -> Any:
     transformers = require("transformers", "calibrate")
     if recipe.config_file is not None:
         return transformers.AutoConfig.from_pretrained(recipe.config_file, local_files_only=True)
@@ -195,7 +195,7 @@ def _build(torch: Any, config: Any, device: Any) -> Any:
     return model.train()
 
 
-def _sharded(torch: Any, model: Any, recipe: Recipe) -> Any:
+def _sharded(torch: Any, model: Any, recipe: TrainerRecipe) -> Any:
     """FSDP2 over all ranks, a layer at a time: fp32 shards, bf16 compute, fp32 gradient reduction."""
     if recipe.ranks == 1:
         return model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from calibration.fitting.robust_regression import LinearFit, added, fitted, halves, hold_out, noise_floor
-from calibration.trainer.points import Design, TrainerPoint, Work
+from calibration.trainer.points import TrainerDesign, TrainerPoint, Work
 from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.evidence import Coefficient, HoldOutError, Sampled
@@ -44,7 +44,7 @@ class TrainerFit:
 
 
 def fit_trainer(
-    design: Design, table: NDArray[np.float64], architecture: Architecture, peak_flops: float
+    design: TrainerDesign, table: NDArray[np.float64], architecture: Architecture, peak_flops: float
 ) -> TrainerFit:
     """Fit the even passes of the fitted points; judge by the odd passes of the others.
 
@@ -85,7 +85,7 @@ def predicted(fit: LinearFit, points: Sequence[TrainerPoint], architecture: Arch
     return seconds
 
 
-def interval_width(design: Design, table: NDArray[np.float64], architecture: Architecture, peak: float) -> float:
+def interval_width(design: TrainerDesign, table: NDArray[np.float64], architecture: Architecture, peak: float) -> float:
     """Half width of the wider relative interval of the two pass rates, which decide the time of a real step."""
     even, _ = halves(table)
     return fit_points(design.fitted, even[: len(design.fitted)], architecture, peak).width((0, 1))
@@ -138,7 +138,7 @@ def _floors(points: Sequence[TrainerPoint], table: NDArray[np.float64]) -> dict[
     return {name: round(value, 5) for name, value in {"all": noise_floor(table), **floors}.items()}
 
 
-def _sampled(design: Design, table: NDArray[np.float64]) -> dict[str, Sampled]:
+def _sampled(design: TrainerDesign, table: NDArray[np.float64]) -> dict[str, Sampled]:
     found = {}
     for work in get_args(Work):
         chosen = [index for index, point in enumerate(design.points) if point.work == work]

@@ -57,7 +57,7 @@ class TrainerPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class TrainerDesign:
     """The points to fit and, of other shapes, the ones to judge the fit by."""
 
     fitted: tuple[TrainerPoint, ...]
@@ -69,7 +69,7 @@ class Design:
         return self.fitted + self.held_out
 
 
-def design(most_tokens: int, longest: int) -> Design:
+def design(most_tokens: int, longest: int) -> TrainerDesign:
     """Micro-batches of up to ``most_tokens`` tokens and samples of up to ``longest``; every third shape is held out.
 
     The held-out shapes are spread over sizes and packings, and a whole training step of mixed lengths is always
@@ -85,7 +85,7 @@ def design(most_tokens: int, longest: int) -> Design:
         for work, third in _HELD_OUT.items():
             to = held_out if number % 3 == third else fitted
             to.append(TrainerPoint(work, lengths, packing))
-    return Design(tuple(fitted), tuple(held_out))
+    return TrainerDesign(tuple(fitted), tuple(held_out))
 
 
 _HELD_OUT: dict[Work, int] = {"logprob": 1, "train": 2}

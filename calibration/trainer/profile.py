@@ -15,10 +15,10 @@ from calibration.measure import host as hardware
 from calibration.measure.host import require
 from calibration.measure.passes import Budget, Journal, Progress, stored_header, timed_passes
 from calibration.profiles.file import Subject, journal_file, kept_beside, merged
-from calibration.trainer.bench import Recipe, recipe_for
+from calibration.trainer.bench import TrainerRecipe, recipe_for
 from calibration.trainer.fit import TrainerFit, fit_trainer, interval_width
-from calibration.trainer.points import Design, TrainerPoint, design
-from calibration.trainer.ranks import Group, trainer_group
+from calibration.trainer.points import TrainerDesign, TrainerPoint, design
+from calibration.trainer.ranks import RankGroup, trainer_group
 from rlsim.core.errors import ParameterError
 from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
@@ -131,13 +131,13 @@ def _interval(key: str, fit: TrainingFit, device: Device) -> str:
 
 
 def _timed(
-    group: Group,
-    recipe: Recipe,
+    group: RankGroup,
+    recipe: TrainerRecipe,
     request: TorchRequest,
     subject: Subject,
     peak_flops: float,
     tell: Callable[[Progress], None],
-) -> tuple[Design, NDArray[np.float64], float]:
+) -> tuple[TrainerDesign, NDArray[np.float64], float]:
     file = journal_file(request.out, "torch")
     stored = stored_header(file) or {}
     most = request.most_tokens or stored.get("most_tokens") or _largest(group, request.budget.seconds)
@@ -159,7 +159,7 @@ def _timed(
     return points, table, peak_bytes
 
 
-def _largest(group: Group, budget_seconds: float) -> int:
+def _largest(group: RankGroup, budget_seconds: float) -> int:
     """Tokens of a micro-batch such that the passes fit the budget, and the memory holds it."""
     torch = require("torch", "calibrate")
     tokens, longest = SMALLEST, group.trainer.longest
@@ -178,7 +178,7 @@ def _largest(group: Group, budget_seconds: float) -> int:
     return tokens
 
 
-def _peak_flops(torch: Any, group: Group, label: str) -> float:
+def _peak_flops(torch: Any, group: RankGroup, label: str) -> float:
     """What no rate is above: the data sheet's, or with a margin for noise that of a large matrix product."""
     if label in catalogue.device_names():
         return catalogue.device(label).bf16_flops
@@ -187,7 +187,7 @@ def _peak_flops(torch: Any, group: Group, label: str) -> float:
 
 def _section(
     fit: TrainerFit,
-    recipe: Recipe,
+    recipe: TrainerRecipe,
     table: NDArray[np.float64],
     request: TorchRequest,
     subject: Subject,
@@ -210,7 +210,7 @@ def _section(
     return TrainingFit({**fit.coefficients, "peak_memory_bytes": peak}, evidence, {"data_parallel": recipe.ranks})
 
 
-def _method(recipe: Recipe, table: NDArray[np.float64]) -> dict[str, str]:
+def _method(recipe: TrainerRecipe, table: NDArray[np.float64]) -> dict[str, str]:
     sharded = f", FSDP over {recipe.ranks} ranks" if recipe.ranks > 1 else ""
     return {
         "all": f"{len(table)} passes over all points; a point's time is the mean of its quickest quarter; the median "

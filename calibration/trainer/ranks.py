@@ -10,23 +10,23 @@ from datetime import timedelta
 from typing import Any
 
 from calibration.measure.host import require
-from calibration.trainer.bench import Recipe, TorchTrainer
+from calibration.trainer.bench import TrainerBench, TrainerRecipe
 from calibration.trainer.points import TrainerPoint
 
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others before it gives up: a step of a large model, and no more."""
 
 
-class Group:
+class RankGroup:
     """All ranks as one trainer: a point is done when the slowest rank has done it."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: TrainerRecipe) -> None:
         self._ranks = recipe.ranks
-        self._trainer = TorchTrainer(recipe)
+        self._trainer = TrainerBench(recipe)
         self._trainer.prepare()
 
     @property
-    def trainer(self) -> TorchTrainer:
+    def trainer(self) -> TrainerBench:
         """Of the leading rank."""
         return self._trainer
 
@@ -45,10 +45,10 @@ class Group:
 
 
 @contextmanager
-def trainer_group(recipe: Recipe) -> Iterator[Group]:
+def trainer_group(recipe: TrainerRecipe) -> Iterator[RankGroup]:
     """The ranks of a recipe, ended when the block is left; one rank is this process alone."""
     if recipe.ranks == 1:
-        yield Group(recipe)
+        yield RankGroup(recipe)
         return
     torch, port = require("torch", "calibrate"), free_port()
     context = torch.multiprocessing.get_context("spawn")
@@ -57,7 +57,7 @@ def trainer_group(recipe: Recipe) -> Iterator[Group]:
         follower.start()
     try:
         join(recipe.device, 0, recipe.ranks, port)
-        group = Group(recipe)
+        group = RankGroup(recipe)
         yield group
         group.dismiss()
         leave(torch.distributed)
@@ -99,9 +99,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _follow(recipe: Recipe, rank: int, port: int) -> None:
+def _follow(recipe: TrainerRecipe, rank: int, port: int) -> None:
     distributed = join(recipe.device, rank, recipe.ranks, port)
-    trainer = TorchTrainer(recipe, rank)
+    trainer = TrainerBench(recipe, rank)
     trainer.prepare()
     said: list[TrainerPoint | None] = [None]
     while True:

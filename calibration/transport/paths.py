@@ -29,7 +29,7 @@ PATHS = ("shared-memory", "filesystem", "filesystem-uncached", "broadcast")
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class WeightPayload:
     """Weights of ``size_bytes`` in ``tensors`` equal pieces that are sent one by one."""
 
     size_bytes: int
@@ -45,7 +45,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PathSetup:
     """What both ends are told of a path."""
 
     path: str
@@ -58,18 +58,20 @@ class Way:
     device: str
 
 
-End = Callable[[Parcel], None]
+End = Callable[[WeightPayload], None]
 """Does one end's part for a parcel; the sender's returns when the receiver has all of it."""
 
 
 @contextmanager
-def open_path(path: str, most_bytes: int, folder: Path, device: str = "cpu") -> Iterator[Callable[[Parcel], float]]:
+def open_path(
+    path: str, most_bytes: int, folder: Path, device: str = "cpu"
+) -> Iterator[Callable[[WeightPayload], float]]:
     """A path with a receiver in a process of its own: call it with a parcel for its seconds."""
     segment = SharedMemory(create=True, size=most_bytes)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     with tempfile.TemporaryDirectory(dir=folder, prefix=".rlsim-weights-") as files:
-        way = Way(path, most_bytes, files, segment.name, free_port(), device)
+        way = PathSetup(path, most_bytes, files, segment.name, free_port(), device)
         receiver = context.Process(target=_receive, args=(way, there), daemon=True)
         receiver.start()
         try:
@@ -90,7 +92,7 @@ def transport_name(path: str, device: str) -> str:
     return path if path != "broadcast" else f"{'nccl' if device == 'cuda' else 'gloo'}-broadcast"
 
 
-def _timed(send: End, connection: Connection, parcel: Parcel) -> float:
+def _timed(send: End, connection: Connection, parcel: WeightPayload) -> float:
     connection.send(parcel)
     connection.recv()
     start = time.perf_counter()
@@ -98,7 +100,7 @@ def _timed(send: End, connection: Connection, parcel: Parcel) -> float:
     return time.perf_counter() - start
 
 
-def _receive(way: Way, connection: Connection) -> None:
+def _receive(way: PathSetup, connection: Connection) -> None:
     """The receiver's process: be ready for a parcel, take it, until told that there are no more."""
     take = _taker(way, connection)
     while (parcel := connection.recv()) is not None:
@@ -107,13 +109,13 @@ def _receive(way: Way, connection: Connection) -> None:
     _leave()
 
 
-def _sender(way: Way, connection: Connection) -> End:
+def _sender(way: PathSetup, connection: Connection) -> End:
     if way.path == "broadcast":
         return _broadcaster(way, rank=0)
     source = np.random.default_rng(0).integers(0, 255, way.most_bytes, dtype=np.uint8)
     put = _into_memory(way, source) if way.path == "shared-memory" else _into_files(way, source)
 
-    def send(parcel: Parcel) -> None:
+    def send(parcel: WeightPayload) -> None:
         for piece in range(parcel.tensors):
             put(parcel, piece)
             connection.send(piece)
@@ -122,13 +124,13 @@ def _sender(way: Way, connection: Connection) -> End:
     return send
 
 
-def _taker(way: Way, connection: Connection) -> End:
+def _taker(way: PathSetup, connection: Connection) -> End:
     if way.path == "broadcast":
         return _broadcaster(way, rank=1)
     target = np.ones(way.most_bytes, dtype=np.uint8)
     get = _out_of_memory(way, target) if way.path == "shared-memory" else _out_of_files(way, target)
 
-    def take(parcel: Parcel) -> None:
+    def take(parcel: WeightPayload) -> None:
         for _ in range(parcel.tensors):
             get(parcel, connection.recv())
         connection.send("done")
@@ -136,10 +138,10 @@ def _taker(way: Way, connection: Connection) -> End:
     return take
 
 
-def _into_memory(way: Way, source: Any) -> Callable[[Parcel, int], None]:
+def _into_memory(way: PathSetup, source: Any) -> Callable[[WeightPayload, int], None]:
     segment = SharedMemory(way.memory)
 
-    def put(parcel: Parcel, piece: int) -> None:
+    def put(parcel: WeightPayload, piece: int) -> None:
         part = _part(parcel, piece)
         shared: Any = segment.buf
         shared[part] = source[part].data
@@ -147,10 +149,10 @@ def _into_memory(way: Way, source: Any) -> Callable[[Parcel, int], None]:
     return put
 
 
-def _out_of_memory(way: Way, target: Any) -> Callable[[Parcel, int], None]:
+def _out_of_memory(way: PathSetup, target: Any) -> Callable[[WeightPayload, int], None]:
     segment = SharedMemory(way.memory)
 
-    def get(parcel: Parcel, piece: int) -> None:
+    def get(parcel: WeightPayload, piece: int) -> None:
         part = _part(parcel, piece)
         shared: Any = segment.buf
         target[part].data[:] = shared[part]
@@ -158,10 +160,10 @@ def _out_of_memory(way: Way, target: Any) -> Callable[[Parcel, int], None]:
     return get
 
 
-def _into_files(way: Way, source: Any) -> Callable[[Parcel, int], None]:
+def _into_files(way: PathSetup, source: Any) -> Callable[[WeightPayload, int], None]:
     """Written and flushed to the device; without the page cache the reader must fetch them from it."""
 
-    def put(parcel: Parcel, piece: int) -> None:
+    def put(parcel: WeightPayload, piece: int) -> None:
         with Path(way.folder, str(piece)).open("wb", buffering=0) as file:
             file.write(source[_part(parcel, piece)].data)
             os.fsync(file.fileno())
@@ -171,8 +173,8 @@ def _into_files(way: Way, source: Any) -> Callable[[Parcel, int], None]:
     return put
 
 
-def _out_of_files(way: Way, target: Any) -> Callable[[Parcel, int], None]:
-    def get(parcel: Parcel, piece: int) -> None:
+def _out_of_files(way: PathSetup, target: Any) -> Callable[[WeightPayload, int], None]:
+    def get(parcel: WeightPayload, piece: int) -> None:
         with Path(way.folder, str(piece)).open("rb", buffering=0) as file:
             view = target[_part(parcel, piece)].data
             while (read := file.readinto(view)) and read < len(view):
@@ -181,18 +183,18 @@ def _out_of_files(way: Way, target: Any) -> Callable[[Parcel, int], None]:
     return get
 
 
-def _part(parcel: Parcel, piece: int) -> slice:
+def _part(parcel: WeightPayload, piece: int) -> slice:
     return slice(piece * parcel.piece_bytes, (piece + 1) * parcel.piece_bytes)
 
 
-def _broadcaster(way: Way, rank: int) -> End:
+def _broadcaster(way: PathSetup, rank: int) -> End:
     """Either end of a broadcast: the pieces, then a word back that they are there."""
     torch, distributed = require("torch", "calibrate"), join(way.device, rank, 2, way.port)
     place = torch.device("cuda", rank) if way.device == "cuda" else torch.device("cpu")
     whole = torch.ones(way.most_bytes, dtype=torch.uint8, device=place)
     word = torch.zeros(1, device=place)
 
-    def both(parcel: Parcel) -> None:
+    def both(parcel: WeightPayload) -> None:
         for piece in range(parcel.tensors):
             distributed.broadcast(whole[_part(parcel, piece)], src=0)
         distributed.broadcast(word, src=1)

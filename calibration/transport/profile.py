@@ -18,7 +18,7 @@ from calibration.measure import host as hardware
 from calibration.measure.host import require
 from calibration.measure.passes import Budget, Journal, timed_passes
 from calibration.profiles.file import Subject, journal_file, kept_beside, merged
-from calibration.transport.paths import PATHS, Parcel, open_path, transport_name
+from calibration.transport.paths import PATHS, WeightPayload, open_path, transport_name
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance, Sampled
 from rlsim.costs.profile import Profile
@@ -60,19 +60,19 @@ class TransportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcels:
+class PayloadDesign:
     """The parcels to fit, and those to judge by."""
 
-    fitted: tuple[Parcel, ...]
-    held_out: tuple[Parcel, ...]
+    fitted: tuple[WeightPayload, ...]
+    held_out: tuple[WeightPayload, ...]
 
     @property
-    def all(self) -> tuple[Parcel, ...]:
+    def all(self) -> tuple[WeightPayload, ...]:
         """Both."""
         return self.fitted + self.held_out
 
 
-def parcels(most_bytes: int) -> Parcels:
+def payloads(most_bytes: int) -> PayloadDesign:
     """Sizes from ``most_bytes`` down by halves to a 32nd, in one tensor and in many; every third is held out.
 
     Smaller ones stay in caches, where weights never are; a single tiny one shows the latency. Raises
@@ -81,9 +81,9 @@ def parcels(most_bytes: int) -> Parcels:
     if most_bytes < LEAST_BYTES:
         raise ParameterError("bytes", most_bytes, f"at least {LEAST_BYTES}")
     sizes = [most_bytes >> halvings for halvings in range(6)]
-    found = [Parcel(size, tensors) for size in sizes for tensors in (1, MANY)]
+    found = [WeightPayload(size, tensors) for size in sizes for tensors in (1, MANY)]
     kept = tuple(parcel for number, parcel in enumerate(found) if number % 3 != 1)
-    return Parcels((Parcel(TINY_BYTES), *kept), tuple(found[1::3]))
+    return PayloadDesign((WeightPayload(TINY_BYTES), *kept), tuple(found[1::3]))
 
 
 def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] = lambda line: None) -> Profile:
@@ -107,7 +107,7 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
     return profile
 
 
-def fit_path(sent: Parcels, table: NDArray[np.float64]) -> tuple[LinearFit, HoldOutError]:
+def fit_path(sent: PayloadDesign, table: NDArray[np.float64]) -> tuple[LinearFit, HoldOutError]:
     """Fixed seconds, seconds a byte and seconds a tensor from even passes; errors on held-out parcels in odd ones."""
     even, odd = halves(table)
     fit = fitted(_design(sent.fitted), even[: len(sent.fitted)], np.array([0.0, 1.0 / FASTEST, 0.0]), added(table))
@@ -132,7 +132,7 @@ def report(profile: Profile) -> Iterator[str]:
 def _measured(
     request: TransportRequest, path: str, device: str, budget: Budget, tell: Callable[[str], None]
 ) -> TransportPath:
-    sent, folder = parcels(request.most_bytes), request.folder or request.out.resolve().parent
+    sent, folder = payloads(request.most_bytes), request.folder or request.out.resolve().parent
     file = journal_file(request.out, path)
     journal = Journal(file, {"path": path, "device": device, "bytes": request.most_bytes, "folder": str(folder)})
     with open_path(path, request.most_bytes, folder, device) as send:
@@ -152,7 +152,7 @@ def _measured(
 
 
 def _section(
-    name: str, sent: Parcels, table: NDArray[np.float64], request: TransportRequest, device: str
+    name: str, sent: PayloadDesign, table: NDArray[np.float64], request: TransportRequest, device: str
 ) -> TransportPath:
     fit, error = fit_path(sent, table)
     samples = len(table) // 2 * len(sent.fitted)
@@ -176,7 +176,7 @@ def _section(
     )
 
 
-def _design(sent: Sequence[Parcel]) -> NDArray[np.float64]:
+def _design(sent: Sequence[WeightPayload]) -> NDArray[np.float64]:
     return np.array([[1.0, parcel.size_bytes, parcel.tensors] for parcel in sent])
 
 
@@ -194,7 +194,7 @@ def _inverse(fit: LinearFit, column: int, unit: str, samples: int) -> Coefficien
     return Coefficient(value, unit, low, high, samples=samples)
 
 
-def _sampled(sent: Parcels, table: NDArray[np.float64]) -> Sampled:
+def _sampled(sent: PayloadDesign, table: NDArray[np.float64]) -> Sampled:
     sizes = [float(parcel.size_bytes) for parcel in sent.all]
     ranges = {"bytes": (min(sizes), max(sizes)), "seconds": (float(table.min()), float(table.max()))}
     return Sampled(len(table) * len(sent.fitted), len(table) * len(sent.held_out), ranges)

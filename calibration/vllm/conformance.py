@@ -13,7 +13,15 @@ from typing import Protocol
 from calibration.vllm.scheduler_driver import RealScheduler, vllm_available
 from rlsim.engine.requests import EngineLimits, Request
 
-__all__ = ["Case", "RealScheduler", "Report", "compare", "random_case", "run_conformance", "vllm_available"]
+__all__ = [
+    "ConformanceCase",
+    "ConformanceReport",
+    "RealScheduler",
+    "compare",
+    "random_case",
+    "run_conformance",
+    "vllm_available",
+]
 
 ASYNCHRONOUS_SCHEDULING = """\
 Compared without asynchronous scheduling, which decides step N+1 before the output of step N is known:
@@ -110,7 +118,7 @@ class Arrive:
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortEvent:
     """A sample is aborted before step ``step`` and, unless None, resumed ``resume_after`` steps later."""
 
     step: int
@@ -125,30 +133,30 @@ class Reset:
     step: int
 
 
-Event = Arrive | Abort | Reset
+Event = Arrive | AbortEvent | Reset
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ConformanceCase:
     """One engine and what happens to it."""
 
     limits: EngineLimits
     events: tuple[Event, ...]
 
 
-def random_case(seed: int, index: int) -> Case:
+def random_case(seed: int, index: int) -> ConformanceCase:
     """Case ``index`` of the family ``seed``: about half of them short of KV blocks."""
     rng = random.Random(f"{seed}/{index}")
     limits = _random_limits(rng)
     arrivals = _random_arrivals(rng, limits)
     span = 1 + sum(arrival.target_tokens for arrival in arrivals) // limits.max_num_seqs
     aborts = [
-        Abort(rng.randint(arrival.step, arrival.step + span), arrival.sample, _random_resume(rng))
+        AbortEvent(rng.randint(arrival.step, arrival.step + span), arrival.sample, _random_resume(rng))
         for arrival in arrivals
         if rng.random() < 0.25
     ]
     resets = [Reset(rng.randint(1, span)) for _ in range(rng.choice((0, 0, 1, 3)))]
-    return Case(limits, (*arrivals, *aborts, *resets))
+    return ConformanceCase(limits, (*arrivals, *aborts, *resets))
 
 
 def _random_resume(rng: random.Random) -> int | None:
@@ -190,7 +198,7 @@ def _random_arrivals(rng: random.Random, limits: EngineLimits) -> list[Arrive]:
 
 
 @dataclass(slots=True)
-class Report:
+class ConformanceReport:
     """What was compared and what differed."""
 
     reference: str
@@ -208,7 +216,7 @@ class Report:
         title = f"Scheduler compared step by step with {self.reference}"
         return "\n".join([title, *rows, *self.examples, ASYNCHRONOUS_SCHEDULING])
 
-    def _add_case(self, case: Case, counts: Counter[str]) -> None:
+    def _add_case(self, case: ConformanceCase, counts: Counter[str]) -> None:
         limits = case.limits
         self.counts.update(counts)
         self.counts["cases"] += 1
@@ -238,7 +246,9 @@ class _Difference(Exception):
 class _Comparison:
     """One case, run by both schedulers until the first difference."""
 
-    def __init__(self, case: Case, candidate: SchedulerLike, reference: ReferenceScheduler, rng: random.Random) -> None:
+    def __init__(
+        self, case: ConformanceCase, candidate: SchedulerLike, reference: ReferenceScheduler, rng: random.Random
+    ) -> None:
         self.candidate, self.reference, self.rng = candidate, reference, rng
         self.counts: Counter[str] = Counter()
         self._requests: dict[int, Request] = {}
@@ -265,7 +275,7 @@ class _Comparison:
             event = heapq.heappop(self._agenda)[2]
             if isinstance(event, Arrive):
                 self._add(event)
-            elif isinstance(event, Abort):
+            elif isinstance(event, AbortEvent):
                 self._abort(event)
             else:
                 self.candidate.reset()
@@ -277,7 +287,7 @@ class _Comparison:
         self._requests[arrival.sample] = request = arrival.request()
         self.reference.add(request)
 
-    def _abort(self, event: Abort) -> None:
+    def _abort(self, event: AbortEvent) -> None:
         found, known = self.candidate.abort(event.sample), self.reference.abort(event.sample)
         self._expect("aborted", found and found.tokens, known and known.tokens)
         if known is not None:
@@ -352,14 +362,14 @@ def compare(
     seed: int,
     make_reference: Callable[[EngineLimits], ReferenceScheduler] = RealScheduler,
     reference: str | None = None,
-) -> Report:
+) -> ConformanceReport:
     """Run ``cases`` random cases of the family ``seed`` through both; a case ends at its first difference.
 
     A scheduler whose ``schedule`` returns n > 1 must equal n steps of the reference that schedule the same
     requests in the same order, with nothing preempted and nothing finished before the last. ``reference`` names
     it in the report, by default as the installed vLLM.
     """
-    report = Report(reference or f"vLLM {vllm_available()}, synchronous scheduling")
+    report = ConformanceReport(reference or f"vLLM {vllm_available()}, synchronous scheduling")
     for index in range(cases):
         case = random_case(seed, index)
         known = make_reference(case.limits)
@@ -373,6 +383,8 @@ def compare(
     return report
 
 
-def run_conformance(make_scheduler: Callable[[EngineLimits], SchedulerLike], cases: int = 300, seed: int = 0) -> Report:
+def run_conformance(
+    make_scheduler: Callable[[EngineLimits], SchedulerLike], cases: int = 300, seed: int = 0
+) -> ConformanceReport:
     """Compare a scheduler with the installed vLLM's own."""
     return compare(make_scheduler, cases, seed)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.measure.points import Point, TimedStep
+from calibration.measure.points import StepPoint, TimedStep
 from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.core.errors import RlsimError
 
@@ -171,7 +171,7 @@ class VllmEngine:
         found: list[TimedStep] = self.core.scheduler.step_log.steps
         return found
 
-    def measure(self, point: Point, repeats: int) -> list[TimedStep]:
+    def measure(self, point: StepPoint, repeats: int) -> list[TimedStep]:
         """``repeats`` steps of the point's composition; fewer where the engine composed them otherwise."""
         decodes = [self.add(point.context, point.context - 1) for _ in range(point.decodes)]
         for _ in range(SETTLING_STEPS if decodes else 0):
@@ -189,7 +189,7 @@ class VllmEngine:
         self.abort(decodes)
         return found
 
-    def _pass_chunks(self, point: Point) -> None:
+    def _pass_chunks(self, point: StepPoint) -> None:
         """One step with the point's chunks in it."""
         whole = point.cached + point.tokens
         names = [self.add(whole, point.cached) for _ in range(point.chunks)]

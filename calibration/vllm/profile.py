@@ -13,7 +13,7 @@ from calibration.fitting.step_model import step_fit
 from calibration.fitting.step_model_robust import law_intervals
 from calibration.measure import host as hardware
 from calibration.measure.campaign import Campaign
-from calibration.measure.design import Design, Limits, make_design
+from calibration.measure.design import StepDesign, StepLimits, make_design
 from calibration.measure.journal import SampleStore, beside
 from calibration.measure.measurements import best_by_point, best_reference, noise_floor
 from calibration.profiles.file import Subject, kept_beside, merged
@@ -72,7 +72,7 @@ class VllmRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class VllmCalibration:
     """The profile, and what else there is to say."""
 
     profile: Profile
@@ -94,7 +94,7 @@ class Calibrated:
             yield from self.end_to_end.lines()
 
 
-def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> Calibrated:
+def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> VllmCalibration:
     """Measure, or go on measuring, until the coefficients are tight or the budget is used; fit, and write the profile.
 
     Raises ``RlsimError`` saying what to install, or that the budget was too small.
@@ -189,16 +189,16 @@ def _campaign(
     )
 
 
-def design_of(facts: Mapping[str, Any]) -> Design:
+def design_of(facts: Mapping[str, Any]) -> StepDesign:
     """The design for an engine's limits."""
     names = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "kv_blocks")
-    return make_design(Limits(**{name: int(facts[name]) for name in names}))
+    return make_design(StepLimits(**{name: int(facts[name]) for name in names}))
 
 
 # -- the profile ------------------------------------------------------------------------------------------
 
 
-def _assemble(request: VllmRequest, subject: Subject, store: SampleStore, weights: float | None) -> Calibrated:
+def _assemble(request: VllmRequest, subject: Subject, store: SampleStore, weights: float | None) -> VllmCalibration:
     facts = store.recorded("engine")[-1]
     campaign = _campaign(request, store, None, facts)
     step = _step_section(request, subject, campaign, facts)
@@ -215,7 +215,7 @@ def _assemble(request: VllmRequest, subject: Subject, store: SampleStore, weight
         weight_bytes=weights,
         notes=_notes(facts, skipped),
     )
-    return Calibrated(profile, skipped, _end_to_end(store, facts, step), store.used_seconds)
+    return VllmCalibration(profile, skipped, _end_to_end(store, facts, step), store.used_seconds)
 
 
 def _step_section(request: VllmRequest, subject: Subject, campaign: Campaign, facts: Mapping[str, Any]) -> StepFit:

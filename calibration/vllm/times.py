@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from calibration.measure.points import Point
+from calibration.measure.points import StepPoint
 from calibration.vllm.engine import VllmEngine
 from rlsim.core.errors import RlsimError
 from rlsim.costs.evidence import Coefficient
@@ -28,7 +28,7 @@ NO_WEIGHTS = "not measured: the model's folder holds no weights to load"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TimedRepeat:
     """One repeat: seconds of ``count`` events, and of the same steps without them."""
 
     seconds: float
@@ -38,13 +38,13 @@ class Measured:
 
 def measure_times(
     engine: VllmEngine, weights: Path | None, known: Collection[str] = ()
-) -> Iterator[tuple[str, list[Measured] | str]]:
+) -> Iterator[tuple[str, list[TimedRepeat] | str]]:
     """Every time but the ``known`` by its name in a profile, or why it was not measured.
 
     ``weights`` is a checkpoint to load.
     """
-    work: dict[str, Callable[[], list[Measured] | str]] = {
-        "startup_seconds": lambda: [Measured(engine.import_seconds + engine.start_seconds)],
+    work: dict[str, Callable[[], list[TimedRepeat] | str]] = {
+        "startup_seconds": lambda: [TimedRepeat(engine.import_seconds + engine.start_seconds)],
         "prefix_hit_seconds": lambda: _repeated(lambda: prefix_hit(engine)),
         "preemption_seconds": lambda: _repeated(lambda: preemption(engine)),
         "weight_update_seconds": lambda: NO_WEIGHTS if weights is None else _repeated(lambda: reload(engine, weights)),
@@ -54,7 +54,7 @@ def measure_times(
         yield from _sleep_and_wake(engine).items()
 
 
-def _sleep_and_wake(engine: VllmEngine) -> dict[str, list[Measured] | str]:
+def _sleep_and_wake(engine: VllmEngine) -> dict[str, list[TimedRepeat] | str]:
     if engine.setup.device == "cpu":
         return {"sleep_seconds": NO_OP_ON_CPU, "wake_seconds": NO_OP_ON_CPU}
     asleep, awake = zip(*(sleep_and_wake(engine) for _ in range(REPEATS)), strict=True)
@@ -74,7 +74,7 @@ def coefficient(repeats: Sequence[dict[str, Any]]) -> Coefficient:
     return Coefficient(middle, "s", low, high, level=1 - 2 * 0.5 ** len(left), samples=len(left))
 
 
-def prefix_hit(engine: VllmEngine) -> Measured | None:
+def prefix_hit(engine: VllmEngine) -> TimedRepeat | None:
     """A prompt of which all blocks but the last are cached; None where vLLM found no hit."""
     held = min(HIT_TOKENS, engine.setup.max_model_len // 2) // engine.block_size * engine.block_size
     prompt = engine.tokens(held + NEW_TOKENS)
@@ -83,13 +83,13 @@ def prefix_hit(engine: VllmEngine) -> Measured | None:
     engine.step()
     found = engine.steps[first]
     engine.abort([name])
-    control = engine.measure(Point(chunks=1, tokens=NEW_TOKENS, cached=held), 1)
+    control = engine.measure(StepPoint(chunks=1, tokens=NEW_TOKENS, cached=held), 1)
     if found.prefill_tokens != NEW_TOKENS or not control:
         return None
-    return Measured(found.seconds, control[0].seconds)
+    return TimedRepeat(found.seconds, control[0].seconds)
 
 
-def preemption(engine: VllmEngine) -> Measured | None:
+def preemption(engine: VllmEngine) -> TimedRepeat | None:
     """Running requests lose their KV and are prefilled again, as when memory runs short or weights are new."""
     count = min(PREEMPTED, engine.setup.max_num_seqs)
     context = min(
@@ -105,20 +105,20 @@ def preemption(engine: VllmEngine) -> Measured | None:
     again = tuple(engine.steps[first:])
     engine.abort(names)
     tokens = sum(step.prefill_tokens for step in again)
-    control = engine.measure(Point(chunks=count, tokens=tokens // count), 1)
+    control = engine.measure(StepPoint(chunks=count, tokens=tokens // count), 1)
     if tokens < count * context or not control:
         return None
-    return Measured(called + sum(step.seconds for step in again), control[0].seconds, count)
+    return TimedRepeat(called + sum(step.seconds for step in again), control[0].seconds, count)
 
 
-def sleep_and_wake(engine: VllmEngine) -> tuple[Measured, Measured]:
+def sleep_and_wake(engine: VllmEngine) -> tuple[TimedRepeat, TimedRepeat]:
     """Level 1: weights to the host's memory and back, KV dropped."""
     asleep = _timed(lambda: engine.core.sleep(1))
     awake = _timed(lambda: engine.core.wake_up())
     return asleep, awake
 
 
-def reload(engine: VllmEngine, weights: Path) -> Measured:
+def reload(engine: VllmEngine, weights: Path) -> TimedRepeat:
     """``reload_weights`` from a folder: read, converted, and packed again."""
     arguments = {"weights_path": str(weights)}
     return _timed(lambda: engine.core.collective_rpc("reload_weights", kwargs=arguments))
@@ -131,13 +131,13 @@ def _computed(engine: VllmEngine, prompt: list[int]) -> str:
     return name
 
 
-def _timed(work: Callable[[], object]) -> Measured:
+def _timed(work: Callable[[], object]) -> TimedRepeat:
     began = time.perf_counter()
     work()
-    return Measured(time.perf_counter() - began)
+    return TimedRepeat(time.perf_counter() - began)
 
 
-def _repeated(work: Callable[[], Measured | None]) -> list[Measured] | str:
+def _repeated(work: Callable[[], TimedRepeat | None]) -> list[TimedRepeat] | str:
     """All repeats, or what went wrong: a time that cannot be had does not end a calibration."""
     try:
         found = [work() for _ in range(REPEATS)]

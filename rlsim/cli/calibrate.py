@@ -174,11 +174,11 @@ def calibrate_learning(
 
     With several runs of strategies that train on different batches, what batches are worth is fitted too.
     """
-    from calibration.rewards.fit import Given, fit_learning
+    from calibration.rewards.fit import LearningSettings, fit_learning
     from calibration.rewards.log import read_runs
     from calibration.rewards.report import report_lines, write_overlay
 
-    given = Given(
+    given = LearningSettings(
         updates_per_version,
         asymptote,
         steepness,

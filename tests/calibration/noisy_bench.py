@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from calibration.measure.design import Limits
-from calibration.measure.points import Point, TimedStep
+from calibration.measure.design import StepLimits
+from calibration.measure.points import StepPoint, TimedStep
 from rlsim.costs.steplaw import StepTimeModel
 
-LIMITS = Limits(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=2304, block_size=128, kv_blocks=1400)
+LIMITS = StepLimits(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=2304, block_size=128, kv_blocks=1400)
 
 TRUTH = StepTimeModel.affine(
     base_seconds=6.2e-3,
@@ -48,7 +48,7 @@ class NoisyBench:
     jitter: float = 0.025
     now: float = 0.0
     own_cpu: bool = True
-    asked: list[Point] = field(default_factory=list)
+    asked: list[StepPoint] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
@@ -60,13 +60,13 @@ class NoisyBench:
     def reference_seconds(self) -> float:
         return min(self._spend(240e-6)[1] for _ in range(3))
 
-    def measure(self, point: Point, repeats: int) -> list[TimedStep]:
+    def measure(self, point: StepPoint, repeats: int) -> list[TimedStep]:
         assert LIMITS.possible(point), point
         self.asked.append(point)
         self.now += 0.02
         return [self._step(point, grown) for grown in range(repeats)]
 
-    def _step(self, point: Point, grown: int) -> TimedStep:
+    def _step(self, point: StepPoint, grown: int) -> TimedStep:
         at = point.sample(1.0)
         kv_tokens = at.kv_tokens + grown * at.decodes
         true = self.law.mixed_seconds(at.decodes, kv_tokens, at.chunks, at.prefill_tokens, at.pairs)

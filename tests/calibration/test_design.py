@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from noisy_bench import LIMITS, TRUTH
 
 from calibration.fitting.step_model_robust import families, information
-from calibration.measure.design import GROWTH_TOKENS, Design, Limits, choose, make_design
-from calibration.measure.points import Point
+from calibration.measure.design import GROWTH_TOKENS, StepDesign, StepLimits, choose, make_design
+from calibration.measure.points import StepPoint
 from rlsim.core.errors import ParameterError
 
 
 @st.composite
-def limits(draw: st.DrawFn) -> Limits:
+def limits(draw: st.DrawFn) -> StepLimits:
     block_size = draw(st.sampled_from([1, 16, 32, 128]))
-    return Limits(
+    return StepLimits(
         max_num_seqs=draw(st.integers(1, 512)),
         max_num_batched_tokens=draw(st.integers(1, 16384)),
         max_model_len=draw(st.integers(2 * GROWTH_TOKENS + 1, 40_000)),
@@ -26,11 +26,11 @@ def limits(draw: st.DrawFn) -> Limits:
     )
 
 
-def held_out_of(design: Design) -> set[Point]:
+def held_out_of(design: StepDesign) -> set[StepPoint]:
     return set(design.checks)
 
 
-def made(engine: Limits) -> Design:
+def made(engine: StepLimits) -> StepDesign:
     """The design, for engines that can hold anything worth measuring."""
     try:
         return make_design(engine)
@@ -40,7 +40,7 @@ def made(engine: Limits) -> Design:
 
 
 @given(engine=limits())
-def test_no_point_asks_for_more_than_the_engine_can_hold(engine: Limits) -> None:
+def test_no_point_asks_for_more_than_the_engine_can_hold(engine: StepLimits) -> None:
     for point in made(engine).domain:
         grown = point.context + GROWTH_TOKENS if point.decodes else 0
         blocks = point.decodes * -(-grown // engine.block_size)
@@ -52,7 +52,7 @@ def test_no_point_asks_for_more_than_the_engine_can_hold(engine: Limits) -> None
 
 
 @given(engine=limits())
-def test_initial_points_are_candidates_and_checks_are_not(engine: Limits) -> None:
+def test_initial_points_are_candidates_and_checks_are_not(engine: StepLimits) -> None:
     design = made(engine)
     assert set(design.initial) <= set(design.candidates)
     assert not held_out_of(design) & set(design.candidates)
@@ -70,10 +70,10 @@ def test_the_grid_reaches_the_ends_and_every_kind_is_checked() -> None:
 
 def test_an_engine_that_holds_nothing_worth_measuring_is_refused() -> None:
     with pytest.raises(ParameterError, match="at least one sequence"):
-        make_design(Limits(8, 8, 2 * GROWTH_TOKENS + 1, 1, 1))
+        make_design(StepLimits(8, 8, 2 * GROWTH_TOKENS + 1, 1, 1))
 
 
-def regressors_of(points: tuple[Point, ...]) -> tuple[np.ndarray, list[float]]:
+def regressors_of(points: tuple[StepPoint, ...]) -> tuple[np.ndarray, list[float]]:
     samples = [point.sample(1.0) for point in points]
     rows = information(samples, TRUTH, families(samples)[0])
     return rows, [1.0] * len(points)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.rewards.fit import Given, LearningFit, fit_learning
+from calibration.rewards.fit import LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import RewardLog, read_rewards, read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.core.errors import ParameterError
@@ -17,7 +17,7 @@ from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 
-GIVEN = Given(updates_per_version=1.0, asymptote=0.85, steepness=1.0, drift_versions=10.0)
+GIVEN = LearningSettings(updates_per_version=1.0, asymptote=0.85, steepness=1.0, drift_versions=10.0)
 TRUTH = {
     "population.mean_success": 0.35,
     "population.spread": 1.8,
@@ -120,7 +120,7 @@ def strategy(seed: int, exponent: float, informative: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["version", "step", "prompt", "group", "reward"])
 
 
-LOCAL = Given(updates_per_version=1.0, asymptote=0.9, steepness=1.5, drift_versions=100.0)
+LOCAL = LearningSettings(updates_per_version=1.0, asymptote=0.9, steepness=1.5, drift_versions=100.0)
 SEEN = 120
 """Prompts that come back many times."""
 

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learning
+from calibration.rewards.fit import STUCK_OFFSET, LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, Domain, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 
-GIVEN = Given(asymptote=0.99, steepness=1.5, information_exponent=0.5, has_stuck=True)
+GIVEN = LearningSettings(asymptote=0.99, steepness=1.5, information_exponent=0.5, has_stuck=True)
 TRUTH = {"population.mean_success": 0.15, "population.spread": 0.8, "curve.half_updates": 30.0}
 PROMPTS, A_STEP, GROUP, STEPS = 160, 16, 8, 60
 
@@ -56,7 +56,7 @@ def rewards(seed: int, stuck: float) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["version", "prompt", "group", "reward"])
 
 
-def fitted(folder: Path, stuck: float, given: Given = GIVEN, runs: int = 1) -> LearningFit:
+def fitted(folder: Path, stuck: float, given: LearningSettings = GIVEN, runs: int = 1) -> LearningFit:
     paths = [folder / f"{seed}.csv" for seed in range(runs)]
     for seed, path in enumerate(paths):
         rewards(seed, stuck).to_csv(path, index=False)
@@ -72,7 +72,7 @@ def test_the_share_comes_back_and_the_spread_is_that_of_the_others(tmp_path: Pat
     for key, value in TRUTH.items():
         found = fit.parameters[key]
         assert found.low <= value <= found.high, key
-    alone = fitted(tmp_path, 0.12, Given(asymptote=0.99, steepness=1.5, information_exponent=0.5))
+    alone = fitted(tmp_path, 0.12, LearningSettings(asymptote=0.99, steepness=1.5, information_exponent=0.5))
     assert alone.parameters["population.spread"].value > 1.5 * fit.parameters["population.spread"].value
     assert fit.loss < alone.loss
     assert "population.stuck_share" not in alone.parameters

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.rewards.fit import STUCK_OFFSET, Given, LearningFit, fit_learning
+from calibration.rewards.fit import STUCK_OFFSET, LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.course import LearningDynamics
@@ -25,7 +25,7 @@ TRUTH = {
     "population.stuck_length_ratio": 0.5,
 }
 STUCK, PROMPTS, GROUP, VISITS, MEAN_TOKENS = 0.12, 400, 8, 3, 400
-GIVEN = Given(asymptote=0.99, steepness=1.5, has_stuck=True)
+GIVEN = LearningSettings(asymptote=0.99, steepness=1.5, has_stuck=True)
 
 
 @cache
@@ -52,7 +52,7 @@ def rewards(seed: int, stuck: float = STUCK) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["version", "prompt", "group", "reward", "tokens"])
 
 
-def fitted(seed: int, given: Given = GIVEN, stuck: float = STUCK, without: str = "") -> LearningFit:
+def fitted(seed: int, given: LearningSettings = GIVEN, stuck: float = STUCK, without: str = "") -> LearningFit:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rewards.csv"
         rewards(seed, stuck).drop(columns=without or []).to_csv(path, index=False)
@@ -77,7 +77,7 @@ def test_ratios_come_back() -> None:
 
 def test_what_is_stuck_and_short_is_not_taken_for_difficulty() -> None:
     """Without the kind hard prompts look shorter than they are, and less of the lengths is explained."""
-    alone = fitted(0, Given(asymptote=0.99, steepness=1.5))
+    alone = fitted(0, LearningSettings(asymptote=0.99, steepness=1.5))
     assert "population.stuck_length_ratio" not in alone.parameters
     assert alone.parameters["lengths.difficulty_ratio"].high < TRUTH["lengths.difficulty_ratio"]
     assert alone.lengths is not None

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 
-from calibration.rewards.fit import Given, LearningFit, fit_learning
+from calibration.rewards.fit import LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines
 from rlsim.learning.course import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 
-GIVEN = Given(asymptote=0.95, steepness=1.5, gains="reinforced")
+GIVEN = LearningSettings(asymptote=0.95, steepness=1.5, gains="reinforced")
 TRUTH = {"population.mean_success": 0.12, "population.spread": 1.4, "curve.half_updates": 30.0}
 PROMPTS, A_STEP, GROUP, STEPS = 320, 16, 8, 60
 
@@ -48,7 +48,7 @@ def rewards(seed: int) -> pd.DataFrame:
 
 
 @cache
-def fitted(given: Given, runs: int = 2) -> LearningFit:
+def fitted(given: LearningSettings, runs: int = 2) -> LearningFit:
     with TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{seed}.csv" for seed in range(runs)]
         for seed, path in enumerate(paths):

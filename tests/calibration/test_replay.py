@@ -12,7 +12,7 @@ import pytest
 
 from calibration.fitting.step_model import hold_out_by_kind
 from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay, replay_report, with_terms
-from calibration.serving.score import Replayed, Row, Terms, score
+from calibration.serving.score import Replayed, ScoreRow, Terms, score
 from calibration.serving.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
 from calibration.silicon_tables.kernels import default_capture_sizes, read_kernel_tables
 from rlsim.core.errors import ParameterError
@@ -293,11 +293,11 @@ def test_a_score_compares_requests_and_instants() -> None:
     simulated = Replayed(slower, (Gauge(0.0, 2, 0), Gauge(2.0, 0, 0)), steps=1, preemptions=0, peak_kv_blocks=1)
     run = RecordedRun("made up", SETTINGS, measured, gauges=(Gauge(1.5, 1, 0), Gauge(9.0, 0, 0)))
     rows = {row.statistic: row for row in score(run, simulated, 1)}
-    assert rows["TTFT mean"] == Row("TTFT mean", 2.5, 3.0, 0.5**0.5)
+    assert rows["TTFT mean"] == ScoreRow("TTFT mean", 2.5, 3.0, 0.5**0.5)
     assert rows["TPOT mean"].predicted == pytest.approx(0.15)
     assert rows["end-to-end mean"].error == pytest.approx(4.5 / 3.5 - 1)
     assert rows["makespan"].error == pytest.approx(0.4)
-    assert rows["running, over time"] == Row("running, over time", 0.5, 1.0, 0.5**0.5)
+    assert rows["running, over time"] == ScoreRow("running, over time", 0.5, 1.0, 0.5**0.5)
 
 
 def test_tables_are_found_by_gpu_model_and_sharding(tmp_path: Path, tables: Path) -> None:

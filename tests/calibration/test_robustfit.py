@@ -14,7 +14,7 @@ from calibration.fitting.step_model import predicted_seconds
 from calibration.fitting.step_model_robust import COEFFICIENTS, RobustFit, effects, fit_visits, law_intervals
 from calibration.measure.design import make_design
 from calibration.measure.measurements import Visit
-from calibration.measure.points import Point
+from calibration.measure.points import StepPoint
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.steplaw import StepTimeModel
@@ -23,7 +23,7 @@ MADE_UP = Provenance("fitted", "made-up visits")
 POINTS = make_design(LIMITS).initial
 
 
-def visit(point: Point, seconds: float) -> Visit:
+def visit(point: StepPoint, seconds: float) -> Visit:
     kv_tokens = point.decodes * point.context
     return Visit(point, 0, seconds, kv_tokens, steps=5, calm_steps=5, reference_seconds=1e-3, used_seconds=0.0)
 

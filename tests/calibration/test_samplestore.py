@@ -8,11 +8,11 @@ import pytest
 
 from calibration.measure.journal import SampleStore, beside
 from calibration.measure.measurements import Visit, best_by_point, never_calm, noise_floor, summarise
-from calibration.measure.points import Point, TimedStep
+from calibration.measure.points import StepPoint, TimedStep
 from rlsim.core.errors import ParameterError
 
 HEADER = {"model": "small", "vllm": "0.32.0", "max_num_seqs": 64}
-POINT = Point(decodes=4, context=256)
+POINT = StepPoint(decodes=4, context=256)
 
 
 def visit(number: int = 0, seconds: float = 1.0, calm_steps: int = 3, reference: float = 1e-3) -> Visit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from calibration.measure.points import Point, TimedStep
+from calibration.measure.points import StepPoint, TimedStep
 from calibration.vllm.step_log import StepLog
 
 
@@ -66,6 +66,6 @@ def test_a_plan_of_nothing_is_no_step() -> None:
 
 def test_a_step_is_at_its_point_whatever_its_context_has_grown_to() -> None:
     grown = TimedStep(1.0, 1.0, decodes=4, kv_tokens=4 * 260, chunks=0, prefill_tokens=0, pairs=0)
-    assert grown.is_at(Point(decodes=4, context=256))
-    assert not grown.is_at(Point(decodes=5, context=256))
-    assert not grown.is_at(Point(decodes=4, context=256, chunks=1, tokens=16))
+    assert grown.is_at(StepPoint(decodes=4, context=256))
+    assert not grown.is_at(StepPoint(decodes=5, context=256))
+    assert not grown.is_at(StepPoint(decodes=4, context=256, chunks=1, tokens=16))

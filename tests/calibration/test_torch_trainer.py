@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import torch
 
 from calibration.measure.passes import Budget
-from calibration.trainer.bench import BUILT_IN, Recipe, TorchTrainer, recipe_for
+from calibration.trainer.bench import BUILT_IN, TrainerBench, TrainerRecipe, recipe_for
 from calibration.trainer.points import TrainerPoint
 from calibration.trainer.profile import FLOOR_OF_BAR, TorchRequest, calibrate_torch, report
 from rlsim.core.errors import ParameterError
@@ -34,7 +34,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     return load_profile(str(out))
 
 
-def logits(trainer: TorchTrainer, lengths: tuple[int, ...], ids: torch.Tensor, packed: bool) -> torch.Tensor:
+def logits(trainer: TrainerBench, lengths: tuple[int, ...], ids: torch.Tensor, packed: bool) -> torch.Tensor:
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     segments = lengths if packed else None
     with torch.no_grad():
@@ -44,7 +44,7 @@ def logits(trainer: TorchTrainer, lengths: tuple[int, ...], ids: torch.Tensor, p
 
 
 def test_packed_samples_see_only_themselves() -> None:
-    trainer = TorchTrainer(Recipe(TINY, None, "cpu"))
+    trainer = TrainerBench(TrainerRecipe(TINY, None, "cpu"))
     lengths, ids = (7, 20, 5), torch.randint(0, TINY.vocab, (1, 32))
     packed = logits(trainer, lengths, ids, packed=True)
     alone = [logits(trainer, (len(part[0]),), part, packed=False) for part in ids.split(lengths, dim=1)]
@@ -54,7 +54,7 @@ def test_packed_samples_see_only_themselves() -> None:
 
 
 def test_an_update_changes_the_weights_and_keeps_bf16_copies_of_the_masters() -> None:
-    trainer = TorchTrainer(Recipe(TINY, None, "cpu"))
+    trainer = TrainerBench(TrainerRecipe(TINY, None, "cpu"))
     before = [parameter.clone() for parameter in trainer.model.parameters()]
     trainer.run(TrainerPoint("step", (64, 32) * 4, micro_batches=2))
     after = list(trainer.model.parameters())
@@ -64,7 +64,7 @@ def test_an_update_changes_the_weights_and_keeps_bf16_copies_of_the_masters() ->
 
 def test_the_model_has_the_parameters_that_the_architecture_counts() -> None:
     for shape in BUILT_IN.values():
-        trainer = TorchTrainer(Recipe(shape, None, "cpu"))
+        trainer = TrainerBench(TrainerRecipe(shape, None, "cpu"))
         assert sum(parameter.numel() for parameter in trainer.model.parameters()) == shape.parameters()
 
 
@@ -86,7 +86,7 @@ def test_the_simulated_step_is_the_measured_one_of_another_shape(small: Profile)
     speeds = asdict(trainer_speeds(small.training, shape, gpu))
     cost = TrainingCost(TrainerConfig(gpus=1, micro_batch_tokens=300, **speeds), shape, gpu)
     step = TrainerPoint("step", (200, 60, 40) * 5, micro_batches=5)
-    trainer = TorchTrainer(recipe_for("small6x512", "cpu"))
+    trainer = TrainerBench(recipe_for("small6x512", "cpu"))
     trainer.prepare()
     measured = min(trainer.run(step) for _ in range(8))
     simulated = cost.step_seconds([(20, length - 20) for length in step.lengths])
@@ -113,6 +113,6 @@ def test_a_config_of_hugging_face_is_a_model_and_a_mixture_by_name_is_not(tmp_pa
     ).save_pretrained(folder)  # fmt: skip
     recipe = recipe_for(str(folder), "cpu")
     assert recipe.architecture.name == "mine"
-    assert TorchTrainer(recipe).run(TrainerPoint("train", (16, 8))) > 0
+    assert TrainerBench(recipe).run(TrainerPoint("train", (16, 8))) > 0
     with pytest.raises(ParameterError, match=r"config\.json"):
         recipe_for("Qwen3-30B-A3B", "cpu")

@@ -15,7 +15,7 @@ from calibration.fitting.robust_regression import LinearFit, added, fitted, nois
 from calibration.measure.passes import Budget, Journal, timed_passes
 from calibration.trainer.bench import BUILT_IN
 from calibration.trainer.fit import RATES, UNKNOWNS, TrainerFit, fit_trainer, interval_width, predicted
-from calibration.trainer.points import Design, TrainerPoint, design
+from calibration.trainer.points import TrainerDesign, TrainerPoint, design
 from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.evidence import Evidence, HoldOutError, Provenance
@@ -32,7 +32,7 @@ def known(law: np.ndarray) -> LinearFit:
     return LinearFit(law, law, law)
 
 
-def timings(points: Design, host: NoisyHost, folder: Path, budget_seconds: float = 480.0) -> np.ndarray:
+def timings(points: TrainerDesign, host: NoisyHost, folder: Path, budget_seconds: float = 480.0) -> np.ndarray:
     """As the calibration takes them."""
     true = predicted(known(LAW), points.points, SMALL)
     journal = Journal(folder / "samples.jsonl", {"of": "a law"})

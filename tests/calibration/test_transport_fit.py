@@ -9,17 +9,17 @@ import pytest
 from noisy_host import NoisyHost
 
 from calibration.measure.passes import Budget, Journal, timed_passes
-from calibration.transport.paths import Parcel, open_path
-from calibration.transport.profile import TransportRequest, calibrate_transport, fit_path, parcels, report
+from calibration.transport.paths import WeightPayload, open_path
+from calibration.transport.profile import TransportRequest, calibrate_transport, fit_path, payloads, report
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
 from rlsim.costs.transfer import SyncCost
 
 FIXED, RATE, TENSOR = 0.0004, 2.5e9, 0.0003
-SENT = parcels(256 << 20)
+SENT = payloads(256 << 20)
 
 
-def seconds(parcel: Parcel) -> float:
+def seconds(parcel: WeightPayload) -> float:
     return SyncCost(parcel.size_bytes, RATE, FIXED, parcel.tensors, TENSOR).seconds()
 
 
@@ -56,7 +56,7 @@ def test_parcels_are_of_every_size_whole_and_in_pieces_and_a_third_is_held_out()
     assert {parcel.tensors for parcel in SENT.held_out} == {1, 16}
     assert not set(SENT.fitted) & set(SENT.held_out)
     with pytest.raises(ParameterError, match=r"^bytes: "):
-        parcels(1000)
+        payloads(1000)
 
 
 def test_real_paths_without_torch_are_measured_into_a_profile(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_real_paths_without_torch_are_measured_into_a_profile(tmp_path: Path) ->
 @pytest.mark.parametrize("path", ["shared-memory", "filesystem"])
 def test_a_path_says_that_a_parcel_is_there_when_its_receiver_does(path: str, tmp_path: Path) -> None:
     with open_path(path, 4 << 20, tmp_path) as send:
-        assert all(send(Parcel(4 << 20, pieces)) > 0 for pieces in (1, 4))
+        assert all(send(WeightPayload(4 << 20, pieces)) > 0 for pieces in (1, 4))
     assert not list(tmp_path.iterdir()), "nothing is left behind"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibration.profiles.quality import verdict
+from calibration.profiles.quality import profile_quality
 from rlsim.costs.evidence import Evidence, HoldOutError, Kind, Provenance
 from rlsim.costs.profile import Profile, load_profile
 from rlsim.costs.sections import TrainingFit
@@ -36,30 +36,32 @@ def profile(
     ],
 )
 def test_the_worst_kind_decides_and_is_named(median: float, p95: float, level: str) -> None:
-    found = verdict(profile(median, p95))
+    found = profile_quality(profile(median, p95))
     assert found.level == level
     assert ("prefill is off by" in found.reason) == (level != "good")
 
 
 def test_errors_within_the_noise_of_repeats_are_good() -> None:
-    assert verdict(profile(0.06, 0.15)).level == "usable"
-    assert verdict(profile(0.06, 0.15, floor=0.07)).level == "good"
-    assert "repeats differ by 7.0%" in verdict(profile(0.2, 0.5, floor=0.07)).reason
+    assert profile_quality(profile(0.06, 0.15)).level == "usable"
+    assert profile_quality(profile(0.06, 0.15, floor=0.07)).level == "good"
+    assert "repeats differ by 7.0%" in profile_quality(profile(0.2, 0.5, floor=0.07)).reason
 
 
 def test_a_good_figure_from_few_points_is_only_usable() -> None:
-    assert str(verdict(profile(0.01, 0.02, points=4))) == "usable: prefill has only 4 held-out points"
+    assert str(profile_quality(profile(0.01, 0.02, points=4))) == "usable: prefill has only 4 held-out points"
 
 
 def test_an_estimate_is_never_good() -> None:
-    assert str(verdict(profile(0.01, 0.02, kind="estimate"))) == "usable: decode is an estimate, not a measurement"
+    assert str(profile_quality(profile(0.01, 0.02, kind="estimate"))) == (
+        "usable: decode is an estimate, not a measurement"
+    )
 
 
 def test_a_bad_trainer_spoils_a_good_engine() -> None:
     bad = Evidence(Provenance("measured", "a test"), HoldOutError(0.5, 0.9, 0.9, "there", 50))
-    found = verdict(replace(profile(0.01, 0.02), training=TrainingFit({}, bad)))
+    found = profile_quality(replace(profile(0.01, 0.02), training=TrainingFit({}, bad)))
     assert str(found).startswith("poor: training: all is off by 50.0%")
 
 
 def test_a_profile_without_a_fit_is_poor() -> None:
-    assert verdict(replace(BASE, step=None)).level == "poor"
+    assert profile_quality(replace(BASE, step=None)).level == "poor"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from calibration.fitting.step_model import predicted_seconds, samples_of
-from calibration.profiles.quality import verdict
+from calibration.profiles.quality import profile_quality
 from calibration.profiles.text import listing, shown
 from calibration.silicon_tables.cases import read_cases
 from calibration.silicon_tables.tables import CASES
@@ -100,8 +100,8 @@ def test_profiles_that_miss_a_bar_alone_are_not_called_good_and_list_and_show_sa
         and (profile.hold_out_by_kind[kind].median > median or profile.hold_out_by_kind[kind].p95 > p95)
     }
     assert beyond > UNEVEN
-    assert {profile.name for profile in shipped() if verdict(profile).misses} == beyond
-    assert all(verdict(profile).level != "good" for profile in shipped() if profile.name in beyond)
+    assert {profile.name for profile in shipped() if profile_quality(profile).misses} == beyond
+    assert all(profile_quality(profile).level != "good" for profile in shipped() if profile.name in beyond)
     listed = listing(shipped())
     marked = {line.split()[0] for line in listed.splitlines() if ", misses " in line}
     assert marked == beyond

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 from naive import NaiveScheduler
 
-from calibration.vllm.conformance import ASYNCHRONOUS_SCHEDULING, Report, compare, random_case, run_conformance
+from calibration.vllm.conformance import (
+    ASYNCHRONOUS_SCHEDULING,
+    ConformanceReport,
+    compare,
+    random_case,
+    run_conformance,
+)
 from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.engine.requests import EngineLimits, Request
 
 
-def against_naive(make: type[NaiveScheduler], cases: int = 60) -> Report:
+def against_naive(make: type[NaiveScheduler], cases: int = 60) -> ConformanceReport:
     return compare(make, cases, 0, NaiveScheduler, "the naive scheduler")
 
 
