@@ -1,15 +1,7 @@
-"""Non-negative robust fits on relative errors, resamples of them, and the errors of what was not fitted.
+"""Non-negative robust fits on relative errors, their intervals, and the errors of what was not fitted.
 
-Laws here are linear in their unknowns: a row a point, a column an unknown, and seconds that are never zero.
-
-Non-negative robust least squares on relative errors.
-
-How much longer things last while something else runs beside them: one factor, fitted with the law it multiplies.
-
-Laws that are linear in what is unknown: non-negative robust fits, their intervals, errors and the noise floor.
-
-Noise on a shared machine only ever adds time, in bursts: a point's time is the mean of the quickest quarter of its
-samples. Even passes are fitted, odd ones judge.
+Models here are linear in their unknowns: a row a point, a column an unknown, and seconds that are never zero. A factor
+by which things last longer while something else runs beside them is fitted with the model that it multiplies.
 """
 
 from __future__ import annotations
@@ -42,10 +34,14 @@ def solve(
     seconds: NDArray[np.float64],
     trust: NDArray[np.float64] | None = None,
     least: NDArray[np.float64] | None = None,
+    iterations: int = ITERATIONS,
 ) -> NDArray[np.float64]:
     """Unknowns of at least ``least`` (zero) with the least squared relative errors, large ones weighed down.
 
     ``trust`` is one over what each point's relative error is expected to be, up to a factor (the same for all).
+    Non-negative least squares, reweighted by the Cauchy function of the residuals over their median; one iteration is
+    not robust, for seconds that nothing disturbed. ``scipy.optimize.least_squares`` with the Cauchy loss needs the
+    same rounds for the scale of the residuals, takes about ten times as long and gives no unknown exactly zero.
     """
     from scipy.optimize import nnls
 
@@ -54,7 +50,7 @@ def solve(
     scale = np.maximum(relative.max(axis=0), 1e-30)
     target = 1.0 if least is None else 1.0 - relative @ least
     weight, above = trust, np.zeros(rows.shape[1])
-    for _ in range(ITERATIONS):
+    for _ in range(iterations):
         before = above
         above, _ = nnls(relative / scale * weight[:, None], weight * target, maxiter=20_000)
         residuals = (relative / scale @ above - target) * trust
@@ -62,11 +58,11 @@ def solve(
         weight = trust / np.sqrt(1.0 + (residuals / (CAUCHY * width)) ** 2)
         if np.allclose(before, above, rtol=1e-6, atol=0):
             break
-    found: NDArray[np.float64] = above / scale if least is None else least + above / scale
-    return found
+    unknowns: NDArray[np.float64] = above / scale if least is None else least + above / scale
+    return unknowns
 
 
-def redrawn(
+def bootstrap(
     predicted: NDArray[np.float64],
     seconds: NDArray[np.float64],
     unknowns: int,
@@ -74,7 +70,7 @@ def redrawn(
     trust: NDArray[np.float64] | None = None,
     seed: int = 0,
 ) -> Iterator[NDArray[np.float64]]:
-    """Seconds of as many residual bootstraps: each point gets the law's time and the error of another point.
+    """Seconds of as many residual bootstraps: each point gets the model's time and the error of another point.
 
     Errors are compared in units of what each point's ``trust`` lets expect, and widened by the degrees of freedom, so
     that an unknown which few points determine has a wide interval.
@@ -102,69 +98,47 @@ def hold_out(predicted: NDArray[np.float64], measured: NDArray[np.float64], name
     )
 
 
-HUBER = 1.345
-"""Residuals beyond this many robust standard deviations count linearly (95 % efficiency on normal noise)."""
-
-
-def robust(
-    design: NDArray[np.float64], seconds: NDArray[np.float64], weight: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Non-negative unknowns of least weighted relative errors, large ones weighed down (Huber)."""
-    from scipy.optimize import nnls
-
-    relative = design / seconds[:, None]
-    scale = np.maximum(np.abs(relative).max(axis=0), 1e-300)
-    pull = np.ones(len(seconds))
-    for _ in range(8):
-        root = np.sqrt(weight * pull)
-        solution, _ = nnls(relative / scale * root[:, None], root)
-        error = np.abs(relative / scale @ solution - 1)
-        spread = max(float(np.median(error)) / 0.6745, 1e-9)
-        pull = np.minimum(1.0, HUBER * spread / np.maximum(error, 1e-12))
-    found: NDArray[np.float64] = solution / scale
-    return found
-
-
 ROUNDS = 8
-"""In which law and factor are fitted in turn."""
+"""In which model and factor are fitted in turn."""
 LEAST_WEIGHT = 20.0
-"""Of what ran beside, and of what ran alone, for a factor to be told from the law."""
+"""Of what ran beside, and of what ran alone, for a factor to be told from the model."""
 
 
-def contended(
+def fit_contention(
     design: NDArray[np.float64],
     seconds: NDArray[np.float64],
-    weight: NDArray[np.float64],
+    weights: NDArray[np.float64],
     shares: NDArray[np.float64],
     least_weight: float = LEAST_WEIGHT,
 ) -> tuple[NDArray[np.float64], float]:
     """Unknowns of ``seconds = design @ unknowns * (1 + (factor - 1) * shares)``, and the factor, at least 1.
 
-    The factor makes what ran beside last as long in sum, against the law, as what ran alone. 1 where either is missing.
+    ``weights`` are the things that each row is the mean of. The factor makes what ran beside last as long in sum,
+    against the model, as what ran alone. 1 where either is missing.
     """
-    beside, alone = weight * shares, weight * (1 - shares)
+    beside, alone, trust = weights * shares, weights * (1 - shares), np.sqrt(weights)
     factor = 1.0
-    solution = robust(design, seconds, weight)
+    solution = solve(design, seconds, trust)
     if min(beside.sum(), alone.sum()) < least_weight:
         return solution, factor
     for _ in range(ROUNDS):
-        law = design @ solution
-        # alone, a thing lasts its law's time times a common error; beside, times the factor as well
-        error = (seconds * alone).sum() / (law * (1 + (factor - 1) * shares) * alone).sum()
-        factor = max(1.0, float((seconds * beside).sum() / (law * beside).sum() / error))
-        solution = robust(design * (1 + (factor - 1) * shares)[:, None], seconds, weight)
+        predicted = design @ solution
+        # alone, a thing lasts its predicted time times a common error; beside, times the factor as well
+        error = (seconds * alone).sum() / (predicted * (1 + (factor - 1) * shares) * alone).sum()
+        factor = max(1.0, float((seconds * beside).sum() / (predicted * beside).sum() / error))
+        solution = solve(design * (1 + (factor - 1) * shares)[:, None], seconds, trust)
     return solution, float(f"{factor:.4g}")
 
 
-def covered(intervals: Sequence[tuple[Ticks, Ticks]], by: Sequence[tuple[Ticks, Ticks]]) -> list[float]:
-    """Of each interval, the share that others cover, which do not overlap each other."""
+def overlap_shares(intervals: Sequence[tuple[Ticks, Ticks]], by: Sequence[tuple[Ticks, Ticks]]) -> list[float]:
+    """Share of each interval that the intervals of ``by`` cover, which do not overlap each other."""
     starts = np.array([start for start, _ in sorted(by)], float)
     ends = np.array([end for _, end in sorted(by)], float)
-    found = []
+    shares = []
     for start, end in intervals:
         overlap = np.minimum(ends, end) - np.maximum(starts, start)
-        found.append(float(overlap[overlap > 0].sum()) / max(1, end - start))
-    return found
+        shares.append(float(overlap[overlap > 0].sum()) / max(1, end - start))
+    return shares
 
 
 DRAWS = 200
@@ -186,30 +160,7 @@ class LinearFit:
         return float((half / np.maximum(self.values[chosen], 1e-300)).max())
 
 
-def quickest(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds by point: the mean of the quickest quarter of its samples; ``table`` is by pass and point."""
-    best = np.sort(table, axis=0)[: -(-len(table) // 4)]
-    seconds: NDArray[np.float64] = best.mean(axis=0)
-    return seconds
-
-
-def halves(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds by point of the even passes (to fit) and of the odd ones (to judge)."""
-    return quickest(table[0::2]), quickest(table[1::2])
-
-
-def noise_floor(table: NDArray[np.float64]) -> float:
-    """Median relative difference of a point between even and odd passes: no fit can be asked to be closer."""
-    even, odd = halves(table)
-    return float(np.median(np.abs(even / odd - 1.0)))
-
-
-def contention(table: NDArray[np.float64]) -> float:
-    """Median sample over the quickest quarter's mean of its point: how much others took."""
-    return float(np.median(table / quickest(table)))
-
-
-def fitted(
+def fit_linear(
     design: NDArray[np.float64],
     seconds: NDArray[np.float64],
     least: NDArray[np.float64] | None = None,
@@ -222,15 +173,6 @@ def fitted(
     """
     values = solve(design, seconds, least=least)
     unknowns = int((values > (0.0 if least is None else least)).sum())
-    again = [solve(design, drawn, least=least) for drawn in redrawn(design @ values, seconds, unknowns, DRAWS)]
+    again = [solve(design, drawn, least=least) for drawn in bootstrap(design @ values, seconds, unknowns, DRAWS)]
     low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return LinearFit(values, np.minimum(low, values) * (1.0 - below), np.maximum(high, values))
-
-
-def added(table: NDArray[np.float64]) -> float:
-    """By how much all times may be too long together, as others on a machine only ever add: a share.
-
-    An estimate: how far the quickest quarter of a point's samples is above the quickest, in the median over the
-    points, and once more what repeats of a point differ by (the noise floor).
-    """
-    return float(np.median(quickest(table) / table.min(axis=0) - 1.0)) + noise_floor(table)

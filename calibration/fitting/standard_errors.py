@@ -1,4 +1,7 @@
-"""Standard errors of what maximises a sum over independent parts; right for parts of another law too."""
+"""Standard errors of what maximises a sum over independent parts, right for parts of another distribution too.
+
+The sandwich of Huber (1967) and White (1982): the inverse curvature on both sides of the outer product of the scores.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,21 @@ STEP = 1e-3
 
 
 def standard_errors(parts: Callable[[Floats], Floats], x: Floats, free: Sequence[int]) -> Floats:
-    """By the sandwich at ``x``, shape (unknowns,); 0 for those not in ``free``. ``parts(x)`` has shape (parts,)."""
+    """Standard errors at ``x``, shape (unknowns,); 0 for those not in ``free``.
+
+    ``parts(x)`` are the log-likelihoods of the parts, shape (parts,).
+    """
+
+    steps = [STEP * (np.arange(len(x)) == unknown) for unknown in free]
 
     def scores(at: Floats) -> Floats:
-        columns = []
-        for i in free:
-            step = np.zeros_like(at)
-            step[i] = STEP
-            columns.append((parts(at + step) - parts(at - step)) / (2 * STEP))
-        return np.stack(columns, axis=1)
+        """Derivatives of each part, shape (parts, free unknowns)."""
+        return np.stack([(parts(at + step) - parts(at - step)) / (2 * STEP) for step in steps], axis=1)
 
-    rows = []
-    for i in free:
-        step = np.zeros_like(x)
-        step[i] = STEP
-        rows.append((scores(x + step).sum(0) - scores(x - step).sum(0)) / (2 * STEP))
-    bread = np.linalg.pinv(-(np.array(rows) + np.array(rows).T) / 2)
-    each = scores(x)
+    hessian = np.array([(scores(x + step).sum(0) - scores(x - step).sum(0)) / (2 * STEP) for step in steps])
+    inverse_curvature = np.linalg.pinv(-(hessian + hessian.T) / 2)
+    at_x = scores(x)
+    covariance = inverse_curvature @ (at_x.T @ at_x) @ inverse_curvature
     errors = np.zeros_like(x)
-    errors[list(free)] = np.sqrt(np.maximum(0.0, np.diag(bread @ (each.T @ each) @ bread)))
+    errors[list(free)] = np.sqrt(np.maximum(0.0, np.diag(covariance)))
     return errors

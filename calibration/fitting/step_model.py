@@ -1,9 +1,7 @@
-"""Fit a step law to timed steps, and say how far it is off on steps it has not seen.
+"""Step-time models fitted to timed steps, with the evidence: errors on held-out steps, ranges, points to draw.
 
-Every term of the law is linear in its knots, so one non-negative least squares on relative errors fits
+Every term of the model is linear in its knots, so one non-negative least squares on relative errors fits
 all of them together; dense, sequence and prefill terms are fitted as increments, which keeps them from decreasing.
-
-A fitted step law with its evidence: errors on held-out steps, ranges of the samples, points to draw.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration.fitting.robust_regression import hold_out
+from calibration.fitting.robust_regression import hold_out, solve
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Evidence, HoldOutError, Provenance, Sampled
 from rlsim.costs.sections import POINT_COLUMNS, LawIntervals, StepFit
@@ -36,6 +34,8 @@ class StepSample:
     prefill_tokens: int = 0
     pairs: float = 0.0
     """(query, key) pairs of the chunks."""
+    weight: float = 1.0
+    """Measurements that the seconds are of."""
 
     @property
     def kind(self) -> str:
@@ -66,15 +66,12 @@ def fit_step_law(samples: Sequence[StepSample], provenance: Provenance, knots: K
 
     Raises ``ParameterError`` without samples or for one that took no time.
     """
-    from scipy.optimize import nnls
-
     if not samples or min(sample.seconds for sample in samples) <= 0:
         raise ParameterError("samples", len(samples), "timed steps, each longer than zero seconds")
     knots = knots_within(knots or Knots(), samples)
     importance = np.array([knots.weights.get(sample.kind, 1.0) for sample in samples])
-    weight = importance / np.array([sample.seconds for sample in samples])
-    solution, _ = nnls(regressors(samples, knots) * weight[:, None], importance, maxiter=20_000)
-    return law_of(solution, knots, provenance)
+    seconds = np.array([sample.seconds for sample in samples])
+    return law_of(solve(regressors(samples, knots), seconds, importance, iterations=1), knots, provenance)
 
 
 def hold_out_error(law: StepTimeModel, samples: Sequence[StepSample]) -> HoldOutError:
@@ -120,10 +117,10 @@ def regressors(samples: Sequence[StepSample], knots: Knots) -> NDArray[np.float6
     sequences = decodes + np.array([sample.chunks for sample in samples])
     kv_tokens = np.array([sample.kv_tokens for sample in samples], dtype=float)
     pairs = np.array([sample.pairs for sample in samples])
-    dense = hats(tokens, knots.tokens) @ _cumulative(knots.tokens)
-    sequence = hats(sequences, knots.sequences) @ _cumulative(knots.sequences)[:, 1:]
+    dense = hats(tokens, knots.tokens) @ np.tri(len(knots.tokens))
+    sequence = hats(sequences, knots.sequences) @ np.tri(len(knots.sequences))[:, 1:]
     kv = hats(np.minimum(decodes, knots.decodes[-1]), knots.decodes) * kv_tokens[:, None]
-    prefill = hats(prefilled, knots.prefill_tokens) @ _cumulative(knots.prefill_tokens) * (prefilled > 0)[:, None]
+    prefill = hats(prefilled, knots.prefill_tokens) @ np.tri(len(knots.prefill_tokens)) * (prefilled > 0)[:, None]
     return np.hstack([dense, sequence, kv, prefill, pairs[:, None]])
 
 
@@ -131,10 +128,6 @@ def hats(at: NDArray[np.int_], knots: tuple[int, ...]) -> NDArray[np.float64]:
     """Weights of the knots in the value at ``at``, one row each."""
     units = np.eye(len(knots))
     return np.stack([interpolate(at, knots, unit.tolist()) for unit in units], axis=1)
-
-
-def _cumulative(knots: tuple[int, ...]) -> NDArray[np.float64]:
-    return np.tri(len(knots))
 
 
 def law_of(solution: NDArray[np.float64], knots: Knots, provenance: Provenance) -> StepTimeModel:
@@ -188,14 +181,26 @@ def step_fit(
 
 def sampled(fitted: Sequence[StepSample], held_out: Sequence[StepSample]) -> dict[str, Sampled]:
     """Counts and ranges of the samples by kind."""
-    kinds = sorted({sample.kind for sample in (*fitted, *held_out)})
-    return {kind: _sampled(_of_kind(fitted, kind), _of_kind(held_out, kind)) for kind in kinds}
+    counts, values = dict[str, list[int]](), dict[str, dict[str, list[float]]]()
+    for half, samples in enumerate((fitted, held_out)):
+        for sample in samples:
+            counts.setdefault(sample.kind, [0, 0])[half] += 1
+            for name, value in _quantities(sample).items():
+                values.setdefault(sample.kind, {}).setdefault(name, []).append(_short(value))
+    return {
+        kind: Sampled(*counts[kind], {name: (min(column), max(column)) for name, column in values[kind].items()})
+        for kind in sorted(counts)
+    }
 
 
 def point_columns(samples: Sequence[StepSample], limit: int = STORED_POINTS) -> dict[str, tuple[float, ...]]:
     """Points by column, at most ``limit``: an even choice of each kind. Seconds keep six digits."""
     kinds = sorted({sample.kind for sample in samples})
-    chosen = [sample for kind in kinds for sample in _evenly(_of_kind(samples, kind), limit // len(kinds))]
+    chosen = list[StepSample]()
+    for kind in kinds:
+        of_kind = [sample for sample in samples if sample.kind == kind]
+        step = max(1.0, len(of_kind) / (limit // len(kinds)))
+        chosen += [of_kind[int(index * step)] for index in range(min(len(of_kind), limit // len(kinds)))]
     return {name: tuple(_short(getattr(sample, name)) for sample in chosen) for name in POINT_COLUMNS}
 
 
@@ -212,31 +217,17 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _of_kind(samples: Sequence[StepSample], kind: str) -> list[StepSample]:
-    return [sample for sample in samples if sample.kind == kind]
-
-
-def _evenly(samples: list[StepSample], limit: int) -> list[StepSample]:
-    step = max(1.0, len(samples) / limit)
-    return [samples[int(index * step)] for index in range(min(len(samples), limit))]
-
-
-def _sampled(fitted: list[StepSample], held_out: list[StepSample]) -> Sampled:
-    values: dict[str, list[float]] = {}
-    for sample in (*fitted, *held_out):
-        for name, value in _quantities(sample).items():
-            values.setdefault(name, []).append(_short(value))
-    ranges = {name: (min(found), max(found)) for name, found in values.items()}
-    return Sampled(len(fitted), len(held_out), ranges)
-
-
 def _quantities(sample: StepSample) -> dict[str, float]:
     """What a step varies in; contexts and cached tokens are means over its sequences."""
-    found: dict[str, float] = {"seconds": sample.seconds}
+    quantities: dict[str, float] = {"seconds": sample.seconds}
     if sample.decodes:
-        found |= {"decodes": sample.decodes, "context_tokens": sample.kv_tokens / sample.decodes}
+        quantities |= {"decodes": sample.decodes, "context_tokens": sample.kv_tokens / sample.decodes}
     if sample.chunks:
         tokens = sample.prefill_tokens / sample.chunks
         cached = sample.pairs / sample.chunks / tokens - (tokens + 1) / 2
-        found |= {"chunks": sample.chunks, "prefill_tokens": sample.prefill_tokens, "cached_tokens": max(0.0, cached)}
-    return found
+        quantities |= {
+            "chunks": sample.chunks,
+            "prefill_tokens": sample.prefill_tokens,
+            "cached_tokens": max(0.0, cached),
+        }
+    return quantities

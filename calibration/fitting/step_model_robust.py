@@ -1,21 +1,21 @@
-"""A step law from repeated, disturbed visits: robust, non-negative, as simple as the points allow, with intervals.
+"""A step-time model of disturbed points: robust, non-negative, as simple as the points allow, with intervals.
 
-Each point gives one time, the median of its undisturbed visits (:mod:`calibration.measure.measurements`), which
-counts by how many they are. The law is fitted to the points by non-negative least squares on relative errors,
-reweighted so that points which no visit found undisturbed lose their pull
+Each point gives one time, the median of its undisturbed measurements (:mod:`calibration.measure.measurements`), which
+counts by how many they are. The model is fitted to the points by non-negative least squares on relative errors,
+reweighted so that points which were never undisturbed lose their pull
 (:mod:`calibration.fitting.robust_regression`). Dense and sequence terms cannot decrease. Of four families of bends
 the simplest is taken whose cross-validated error is not worse than the best one's by a twentieth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.fitting.robust_regression import redrawn, solve
+from calibration.fitting.robust_regression import bootstrap, solve
 from calibration.fitting.step_model import (
     Knots,
     StepSample,
@@ -26,7 +26,6 @@ from calibration.fitting.step_model import (
     regressors,
     rounded,
 )
-from calibration.measure.measurements import Visit, best_by_point, best_reference
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.sections import COEFFICIENTS, LawIntervals
@@ -35,9 +34,9 @@ from rlsim.costs.steplaw import StepTimeModel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ENOUGH_WORTH = 8.0
-"""Sixteen visits of a dozen steps, after which more of the same point say little: what is left is the law's misfit and
-the host's own state."""
+ENOUGH_WEIGHT = 8.0
+"""Sixteen measurements of a dozen steps, after which more of the same point say little: what is left is the misfit of
+the model and the host's own state."""
 FOLDS = 5
 LEVEL = 0.95
 SIMPLER = 1.05
@@ -46,18 +45,16 @@ SIMPLER = 1.05
 
 @dataclass(frozen=True, slots=True)
 class RobustFit:
-    """A law, and what it was fitted with."""
+    """A step-time model, and what it was fitted with."""
 
     law: StepTimeModel
     knots: Knots
     samples: tuple[StepSample, ...]
-    """One a point."""
-    worth: tuple[float, ...]
-    """Of each sample, in visits."""
+    """One a point, weighed by its measurements."""
 
     @property
     def unknowns(self) -> int:
-        """How many numbers were fitted."""
+        """Count of the numbers that were fitted."""
         knots = self.knots
         return len(knots.tokens) + len(knots.sequences) - 1 + len(knots.decodes) + len(knots.prefill_tokens) + 1
 
@@ -78,37 +75,41 @@ def richest(samples: Sequence[StepSample]) -> Knots:
     return replace(curved, tokens=fine.tokens)
 
 
-def fit_visits(visits: Sequence[Visit], provenance: Provenance) -> RobustFit:
-    """The law of the visits' points.
+def fit_samples(samples: Sequence[StepSample], provenance: Provenance) -> RobustFit:
+    """The model of one sample a point: of the bends that do about as well as any, the fewest.
 
-    Raises ``ParameterError`` when there are fewer points than a straight law has unknowns.
+    Raises ``ParameterError`` when there are fewer points than a straight model has unknowns.
     """
-    found = tuple(best_by_point(visits, best_reference(visits)).values()) if visits else ()
-    if len(found) < 5:
-        raise ParameterError("samples", len(found), "at least five different points (a larger --budget)")
-    samples, worth = tuple(one.sample for one in found), tuple(one.worth for one in found)
-    trust = trust_of(worth)
-    knots = _family(samples, trust)
+    if len(samples) < 5:
+        raise ParameterError("samples", len(samples), "at least five different points (a larger --budget)")
+    trust, choices = trust_of(samples), families(samples)
+    errors = [_cross_validated(samples, knots, trust) for knots in choices]
+    good_enough = SIMPLER * min(errors)
+    knots = next(knots for knots, error in zip(choices, errors, strict=True) if error <= good_enough)
     solution = solve(regressors(samples, knots), _seconds(samples), trust)
-    return RobustFit(law_of(solution, knots, provenance), knots, samples, worth)
+    return RobustFit(law_of(solution, knots, provenance), knots, tuple(samples))
 
 
-def trust_of(worth: Sequence[float]) -> NDArray[np.float64]:
-    """By point, the weight of its relative residual before any is seen: one over its standard error, up to a factor.
+def trust_of(samples: Sequence[StepSample]) -> NDArray[np.float64]:
+    """Weight of each point's relative residual before any is known: one over its standard error, up to a factor.
 
-    The visits' noise averages out, the misfit of the law and the state of the host do not.
+    The noise of the measurements averages out, the misfit of the model and the state of the host do not.
     """
-    trust: NDArray[np.float64] = 1.0 / np.sqrt(1.0 / np.array(worth) + 1.0 / ENOUGH_WORTH)
+    weights = np.array([sample.weight for sample in samples])
+    trust: NDArray[np.float64] = 1.0 / np.sqrt(1.0 / weights + 1.0 / ENOUGH_WEIGHT)
     return trust
 
 
 def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawIntervals:
     """Percentile intervals of the coefficients, from a residual bootstrap.
 
-    The points stay, because some coefficients rest on few of them; each gets the law's time and the relative
+    The points stay, because some coefficients rest on few of them; each gets the model's time and the relative
     residual of another point, so that both noise and misfit widen the intervals.
     """
-    drawn = bootstrap(fit, times, seed)
+    rows, trust = regressors(fit.samples, fit.knots), trust_of(fit.samples)
+    predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
+    resamples = bootstrap(predicted, _seconds(fit.samples), fit.unknowns, times, trust, seed)
+    drawn = [law_of(solve(rows, seconds, trust), fit.knots, fit.law.provenance) for seconds in resamples]
     tail = (1 - LEVEL) / 2
     low, high = {}, {}
     for name in COEFFICIENTS:
@@ -119,30 +120,33 @@ def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawInterva
     return LawIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
 
 
-def bootstrap(fit: RobustFit, times: int, seed: int) -> list[StepTimeModel]:
-    """Laws of as many resamples, with the bends of ``fit``."""
-    rows, trust = regressors(fit.samples, fit.knots), trust_of(fit.worth)
-    predicted = np.array([predicted_seconds(fit.law, sample) for sample in fit.samples])
-    drawn = redrawn(predicted, _seconds(fit.samples), fit.unknowns, times, trust, seed)
-    return [law_of(solve(rows, seconds, trust), fit.knots, fit.law.provenance) for seconds in drawn]
-
-
 def effects(intervals: LawIntervals, law: StepTimeModel, domain: Sequence[StepSample]) -> dict[str, float]:
-    """By coefficient, how far its interval's half width moves the time of a step of the domain, at most, relative.
+    """Relative change of a step of the domain, at most, by half the width of each coefficient's interval.
 
     A coefficient with many knots is as wide as its widest.
     """
     predicted = np.array([predicted_seconds(law, sample) for sample in domain])
-    rows = _by_coefficient(law, domain)
-    found = {}
+    decodes = np.array([sample.decodes for sample in domain])
+    prefilled = np.array([sample.prefill_tokens for sample in domain])
+    tokens = decodes + prefilled
+    sequences = decodes + np.array([sample.chunks for sample in domain])
+    kv_tokens = np.array([sample.kv_tokens for sample in domain], dtype=float)
+    rows = {
+        "dense_seconds": np.abs(hats(tokens, law.tokens)),
+        "sequence_seconds": np.abs(hats(sequences, law.sequences)),
+        "kv_seconds_per_token": hats(np.minimum(decodes, law.decodes[-1]), law.decodes) * kv_tokens[:, None],
+        "prefill_seconds": np.abs(hats(prefilled, law.prefill_tokens)) * (prefilled > 0)[:, None],
+        "pair_seconds": np.array([[sample.pairs] for sample in domain], dtype=float),
+    }
+    widest = {}
     for name in COEFFICIENTS:
         half = (np.array(intervals.high[name]) - np.array(intervals.low[name])) / 2
-        found[name] = float((rows[name] * half / predicted[:, None]).max())
-    return found
+        widest[name] = float((rows[name] * half / predicted[:, None]).max())
+    return widest
 
 
 def information(samples: Sequence[StepSample], law: StepTimeModel, knots: Knots) -> NDArray[np.float64]:
-    """Regressors of relative errors, one row a sample: what a visit there says of each unknown."""
+    """Regressors of relative errors, one row a sample: what a measurement there says of each unknown."""
     predicted = np.array([predicted_seconds(law, sample) for sample in samples])
     rows = regressors(samples, knots) / np.maximum(predicted, 1e-12)[:, None]
     typical = np.abs(rows).max(axis=0)
@@ -154,46 +158,19 @@ def _seconds(samples: Sequence[StepSample]) -> NDArray[np.float64]:
     return np.array([sample.seconds for sample in samples])
 
 
-def _family(samples: Sequence[StepSample], trust: NDArray[np.float64]) -> Knots:
-    found = families(samples)
-    errors = [_cross_validated(samples, knots, trust) for knots in found]
-    good_enough = SIMPLER * min(errors)
-    return next(knots for knots, error in zip(found, errors, strict=True) if error <= good_enough)
-
-
 def _cross_validated(samples: Sequence[StepSample], knots: Knots, trust: NDArray[np.float64]) -> float:
     """Mean absolute relative error on points left out, a tenth of them, the worst, aside."""
     errors: list[float] = []
     rows, seconds = regressors(samples, knots), _seconds(samples)
-    for kept, left in _folds(samples):
-        solution = solve(rows[kept], seconds[kept], trust[kept])
-        errors += np.abs(rows[left] @ solution / seconds[left] - 1.0).tolist()
-    return float(np.mean(sorted(errors)[: max(1, len(errors) * 9 // 10)]))
-
-
-def _folds(samples: Sequence[StepSample]) -> Iterator[tuple[list[int], list[int]]]:
-    """Every fifth point in order of its size left out, so that every fold has small and large ones; by number."""
+    # every fifth point in order of size is left out, so that every fold has small and large ones
     ordered = sorted(range(len(samples)), key=lambda number: (samples[number].kind, samples[number].seconds))
     folds = min(FOLDS, len(ordered))
     for fold in range(folds):
         left = ordered[fold::folds]
-        yield [number for index, number in enumerate(ordered) if index % folds != fold], left
-
-
-def _by_coefficient(law: StepTimeModel, domain: Sequence[StepSample]) -> dict[str, NDArray[np.float64]]:
-    """The weight of every knot's value in the time of every step."""
-    decodes = np.array([sample.decodes for sample in domain])
-    prefilled = np.array([sample.prefill_tokens for sample in domain])
-    tokens = decodes + prefilled
-    sequences = decodes + np.array([sample.chunks for sample in domain])
-    kv_tokens = np.array([sample.kv_tokens for sample in domain], dtype=float)
-    return {
-        "dense_seconds": np.abs(hats(tokens, law.tokens)),
-        "sequence_seconds": np.abs(hats(sequences, law.sequences)),
-        "kv_seconds_per_token": hats(np.minimum(decodes, law.decodes[-1]), law.decodes) * kv_tokens[:, None],
-        "prefill_seconds": np.abs(hats(prefilled, law.prefill_tokens)) * (prefilled > 0)[:, None],
-        "pair_seconds": np.array([[sample.pairs] for sample in domain], dtype=float),
-    }
+        kept = [number for index, number in enumerate(ordered) if index % folds != fold]
+        solution = solve(rows[kept], seconds[kept], trust[kept])
+        errors += np.abs(rows[left] @ solution / seconds[left] - 1.0).tolist()
+    return float(np.mean(sorted(errors)[: max(1, len(errors) * 9 // 10)]))
 
 
 def _to(first: int, last: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration.fitting.robust_regression import contended, covered
+from calibration.fitting.robust_regression import fit_contention, overlap_shares
 from calibration.live_runs.trainer_fit import fit_trainer_phases
 from rlsim.core.commands import Sync
 from rlsim.core.errors import ParameterError
@@ -113,7 +113,7 @@ def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> Liv
     seconds = _seconds_per_step(rows)
     design, steps = np.array([_regressors(row) for row in rows]), np.array([row.steps for row in rows], float)
     shares = np.array([share for _, share in kept])
-    solution, factor = contended(design, seconds, steps, shares)
+    solution, factor = fit_contention(design, seconds, steps, shares)
     predicted = design @ solution * (1 + (factor - 1) * shares)
     scale = float((seconds * steps).sum() / (predicted * steps).sum())
     solution[0] = max(solution[0], 1e-9)
@@ -129,7 +129,7 @@ def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> Liv
 def training_shares(log: RunLog) -> list[float]:
     """Of every window, the share of its time in which the trainer computed."""
     phases = [(row.start, row.end) for row in log.spans if row.who == TRAINER and row.what not in BETWEEN]
-    return covered([(row.start, row.end) for row in log.windows], phases)
+    return overlap_shares([(row.start, row.end) for row in log.windows], phases)
 
 
 def _counts(row: WindowRow) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.fitting.robust_regression import contended, covered, robust
+from calibration.fitting.robust_regression import fit_contention, overlap_shares, solve
 from rlsim.core.commands import Train
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
@@ -61,7 +61,7 @@ def _factor(rows: Sequence[Timed]) -> float:
     design = np.array([(row["pass"] + row["traffic"], row["forward_pass"], row["micro_batches"]) for row in rows])
     seconds = np.array([row["update"] + row["forward"] for row in rows])
     shares = np.array([row["beside"] for row in rows])
-    return contended(design, np.maximum(seconds, 1e-12), np.ones(len(rows)), shares, LEAST_TRAININGS)[1]
+    return fit_contention(design, np.maximum(seconds, 1e-12), np.ones(len(rows)), shares, LEAST_TRAININGS)[1]
 
 
 def _trainings(run: FinishedRun) -> Iterator[Timed]:
@@ -107,7 +107,7 @@ def _engine_shares(log: RunLog) -> list[float]:
     """Of every training, the share of its time in which an engine ran."""
     windows = [row for row in log.windows if row.steps]
     spans = [(phases[0].start, phases[-1].end) if phases else (0, 0) for phases in phases_of(log)]
-    return covered(spans, _union([(row.start, row.end) for row in windows]))
+    return overlap_shares(spans, _union([(row.start, row.end) for row in windows]))
 
 
 def _union(intervals: Sequence[Interval]) -> list[Interval]:
@@ -136,5 +136,5 @@ def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
         return 1.0, 0.0
     table = np.array(points)
     seconds = np.maximum(table[:, 2], 1e-12)
-    slope, unit = robust(table[:, :2], seconds, np.ones(len(table)))
+    slope, unit = solve(table[:, :2], seconds)
     return float(min(1.0, 1.0 / max(slope, 1.0))), float(unit)

@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
-from calibration.measure.measurements import Visit
+from calibration.measure.measurements import MeasurementT
 from rlsim.core.errors import ParameterError
 
 LIMIT_BYTES = 200_000_000
@@ -31,9 +31,18 @@ class LineFile:
         self.lines: list[dict[str, Any]] = []
         """What was there when it was opened, without the header."""
         if file.exists():
-            whole = objects(file)
-            self._check_header(whole[0].get("header") if whole else None, json.loads(json.dumps(header)))
-            self.lines = whole[1:]
+            first, *self.lines = objects(file) or [{}]
+            stored, wanted = first.get("header"), json.loads(json.dumps(header))
+            if not isinstance(stored, dict):
+                raise ParameterError("--out", str(file), "raw samples that begin with a header, or no such file")
+            differs = [
+                f"{key} {stored.get(key)!r} is not {wanted.get(key)!r}"
+                for key in sorted(stored.keys() | wanted.keys())
+                if stored.get(key) != wanted.get(key)
+            ]
+            if differs:
+                mismatch = f"{file}: {'; '.join(differs)}"
+                raise ParameterError("--out", mismatch, "samples of the same set-up, another --out, or no such file")
         else:
             file.parent.mkdir(parents=True, exist_ok=True)
             self.add({"header": header})
@@ -47,18 +56,6 @@ class LineFile:
         finally:
             os.close(handle)
 
-    def _check_header(self, found: Any, header: Mapping[str, Any]) -> None:
-        if not isinstance(found, dict):
-            raise ParameterError("--out", str(self.file), "raw samples that begin with a header, or no such file")
-        differs = [
-            f"{key} {found.get(key)!r} is not {header.get(key)!r}"
-            for key in sorted(found.keys() | header.keys())
-            if found.get(key) != header.get(key)
-        ]
-        if differs:
-            found_there = f"{self.file}: {'; '.join(differs)}"
-            raise ParameterError("--out", found_there, "samples of the same set-up, another --out, or no such file")
-
 
 def objects(file: Path) -> list[dict[str, Any]]:
     """The whole lines of a file; a torn last one is cut off, on disk too."""
@@ -67,65 +64,70 @@ def objects(file: Path) -> list[dict[str, Any]]:
     whole, _, torn = file.read_bytes().rpartition(b"\n")
     if torn:
         os.truncate(file, len(whole) + 1 if whole else 0)
-    return [_object(file, number, line) for number, line in enumerate(whole.splitlines(), start=1)]
+    trees = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            trees.append(json.loads(line))
+        except ValueError as error:
+            raise ParameterError("--out", f"{file}:{number}", "a JSON object a line") from error
+        if not isinstance(trees[-1], dict):
+            raise ParameterError("--out", f"{file}:{number}", "a JSON object a line")
+    return trees
 
 
-def _object(file: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        tree = json.loads(line)
-    except ValueError as error:
-        raise ParameterError("--out", f"{file}:{number}", "a JSON object a line") from error
-    if not isinstance(tree, dict):
-        raise ParameterError("--out", f"{file}:{number}", "a JSON object a line")
-    return tree
+def stored_header(file: Path) -> dict[str, Any] | None:
+    """The header of a journal that is there already."""
+    lines = objects(file) if file.exists() else []
+    header = lines[0].get("header") if lines else None
+    return header if isinstance(header, dict) else None
 
 
-class SampleStore:
-    """Visits and other records of an engine's calibration, kept in a :class:`LineFile`."""
+class MeasurementJournal(Generic[MeasurementT]):
+    """Measurements of one kind and other records of a calibration, kept in a :class:`LineFile`."""
 
-    def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
-        self.visits: list[Visit] = []
+    def __init__(self, file: Path, header: Mapping[str, Any], kind: type[MeasurementT]) -> None:
+        self.measurements: list[MeasurementT] = []
         self.records: list[dict[str, Any]] = []
-        """Everything that is no visit, each with the key ``record``."""
+        """Lines that are no measurements, each with the key ``record``."""
+        self.used_seconds = 0.0
+        """Of the budget, by all runs so far, where the lines say it."""
         self._lines = LineFile(file, header)
         for number, line in enumerate(self._lines.lines, start=2):
-            self._take(number, line)
+            try:
+                if "record" in line:
+                    self.records.append(line)
+                else:
+                    self.measurements.append(kind.from_dict(line))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ParameterError("--out", f"{file}:{number}", "a measurement or a record") from error
+            self._count_used(line)
 
     @property
     def file(self) -> Path:
-        """Where they are."""
+        """Path of the journal."""
         return self._lines.file
 
     @property
-    def used_seconds(self) -> float:
-        """Of the budget, by all runs so far."""
-        used = [visit.used_seconds for visit in self.visits] + [float(r.get("used_seconds", 0.0)) for r in self.records]
-        return max(used, default=0.0)
-
-    @property
     def next_number(self) -> int:
-        """Of the pass to begin: an unfinished one counts as done."""
-        return max((visit.number for visit in self.visits), default=-1) + 1
+        """Number of the pass to begin: an unfinished one counts as done."""
+        return max((measurement.number for measurement in self.measurements), default=-1) + 1
 
-    def add_visit(self, visit: Visit) -> None:
-        """Keep a visit."""
-        self.visits.append(visit)
-        self._lines.add(visit.as_dict())
+    def add(self, measurement: MeasurementT) -> None:
+        """Keep a measurement, on disk too."""
+        self.measurements.append(measurement)
+        line = measurement.as_dict()
+        self._lines.add(line)
+        self._count_used(line)
 
     def add_record(self, name: str, /, **values: Any) -> None:
         """Keep something else that was measured."""
         self.records.append({"record": name, **values})
         self._lines.add(self.records[-1])
+        self._count_used(values)
 
     def recorded(self, name: str) -> list[dict[str, Any]]:
         """Records of a name."""
         return [record for record in self.records if record["record"] == name]
 
-    def _take(self, number: int, line: dict[str, Any]) -> None:
-        try:
-            if "record" in line:
-                self.records.append(line)
-            else:
-                self.visits.append(Visit.from_dict(line))
-        except (KeyError, TypeError) as error:
-            raise ParameterError("--out", f"{self.file}:{number}", "a visit or a record") from error
+    def _count_used(self, line: Mapping[str, Any]) -> None:
+        self.used_seconds = max(self.used_seconds, float(line.get("used_seconds", 0.0)))

@@ -1,4 +1,4 @@
-"""Points of the design, and the timed engine steps measured at them."""
+"""Points of the design of an engine's steps, and the timed steps at them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,15 @@ class StepPoint:
         """``decode``, ``prefill`` or ``mixed``."""
         return self.sample(1.0).kind
 
-    @property
-    def kv_tokens_held(self) -> int:
-        """KV tokens in use while the step runs."""
-        return self.decodes * self.context + self.chunks * (self.cached + self.tokens)
-
     def sample(self, seconds: float) -> StepSample:
         """The point as a timed step."""
-        pairs = self.chunks * attention_pairs(self.tokens, self.cached)
         return StepSample(
             seconds=seconds,
             decodes=self.decodes,
             kv_tokens=self.decodes * self.context,
             chunks=self.chunks,
             prefill_tokens=self.chunks * self.tokens,
-            pairs=pairs,
+            pairs=self.chunks * attention_pairs(self.tokens, self.cached),
         )
 
     def __str__(self) -> str:
@@ -51,21 +45,15 @@ class StepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedStep:
+class TimedStep(StepSample):
     """One engine step as the scheduler's log has it."""
 
-    seconds: float
-    cpu_seconds: float
-    """Of all threads of this process meanwhile."""
-    decodes: int
-    kv_tokens: int
-    chunks: int
-    prefill_tokens: int
-    pairs: int
+    cpu_seconds: float = 0.0
+    """CPU time of all threads of this process meanwhile."""
     preempted: int = 0
 
     def is_at(self, point: StepPoint) -> bool:
         """Whether the step is of the point's composition; contexts grow while decodes are timed."""
         wanted = point.sample(1.0)
-        mine = (self.decodes, self.chunks, self.prefill_tokens, self.pairs)
-        return mine == (wanted.decodes, wanted.chunks, wanted.prefill_tokens, int(wanted.pairs))
+        names = ("decodes", "chunks", "prefill_tokens", "pairs")
+        return all(getattr(self, name) == getattr(wanted, name) for name in names)

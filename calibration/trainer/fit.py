@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from calibration.fitting.robust_regression import LinearFit, added, fitted, halves, hold_out, noise_floor
+from calibration.fitting.robust_regression import LinearFit, fit_linear, hold_out
+from calibration.measure.measurements import halves, noise_floor, upward_bias
 from calibration.trainer.points import TrainerDesign, TrainerPoint, Work
 from rlsim.core.errors import ParameterError
 from rlsim.costs.architecture import Architecture
@@ -54,15 +55,18 @@ def fit_trainer(
     if len(table) < 2 or not (table > 0).all():
         raise ParameterError("samples", f"{len(table)} passes", "at least two whole passes of times above zero")
     even, odd = halves(table)
-    fit = fit_points(design.fitted, even[: len(design.fitted)], architecture, peak_flops, added(table))
+    fit = fit_points(design.fitted, even[: len(design.fitted)], architecture, peak_flops, upward_bias(table))
     expected = predicted(fit, design.held_out, architecture)
-    found = odd[len(design.fitted) :]
+    measured = odd[len(design.fitted) :]
+    works = [point.work for point in design.points]
+    kinds = {work: [i for i, other in enumerate(works) if other == work] for work in get_args(Work)}
+    floors = {work: noise_floor(even[of_kind], odd[of_kind]) for work, of_kind in kinds.items() if of_kind}
     return TrainerFit(
         law=fit,
         coefficients=_coefficients(fit, table.shape[0] // 2 * len(design.fitted)),
-        hold_out=hold_out(expected, found, design.held_out),
-        hold_out_by_kind=_by_kind(design.held_out, expected, found),
-        noise_floor=_floors(design.points, table),
+        hold_out=hold_out(expected, measured, design.held_out),
+        hold_out_by_kind=_by_kind(design.held_out, expected, measured),
+        noise_floor={name: round(floor, 5) for name, floor in ({"all": noise_floor(even, odd)} | floors).items()},
         sampled=_sampled(design, table),
     )
 
@@ -76,7 +80,7 @@ def fit_points(
 ) -> LinearFit:
     """The unknowns from one time a point; all times may be too long by the share ``below``."""
     least = np.array([1.0 / peak_flops] * RATES + [0.0] * (len(UNKNOWNS) - RATES))
-    return fitted(_design(points, architecture), seconds, least, below)
+    return fit_linear(_design(points, architecture), seconds, least, below)
 
 
 def predicted(fit: LinearFit, points: Sequence[TrainerPoint], architecture: Architecture) -> NDArray[np.float64]:
@@ -110,36 +114,30 @@ def _row(point: TrainerPoint, architecture: Architecture) -> list[float]:
 
 
 def _coefficients(fit: LinearFit, samples: int) -> dict[str, Coefficient]:
-    found = {}
+    coefficients = {}
     for column, name in enumerate(UNKNOWNS):
         ends = (float(fit.low[column]), float(fit.values[column]), float(fit.high[column]))
         if column < RATES:
             ends = (1.0 / ends[2], 1.0 / ends[1], 1.0 / ends[0])
         low, value, high = (float(f"{end:.6g}") for end in ends)
         unit = "FLOP/s" if column < RATES else "s"
-        found[name] = Coefficient(value, unit, low, high, samples=samples)
-    return found
+        coefficients[name] = Coefficient(value, unit, low, high, samples=samples)
+    return coefficients
 
 
 def _by_kind(
-    points: Sequence[TrainerPoint], expected: NDArray[np.float64], found: NDArray[np.float64]
+    points: Sequence[TrainerPoint], expected: NDArray[np.float64], measured: NDArray[np.float64]
 ) -> dict[str, HoldOutError]:
     errors = {}
     for work in get_args(Work):
         chosen = [index for index, point in enumerate(points) if point.work == work]
         if chosen:
-            errors[work] = hold_out(expected[chosen], found[chosen], [points[index] for index in chosen])
+            errors[work] = hold_out(expected[chosen], measured[chosen], [points[index] for index in chosen])
     return errors
 
 
-def _floors(points: Sequence[TrainerPoint], table: NDArray[np.float64]) -> dict[str, float]:
-    columns = {work: [i for i, point in enumerate(points) if point.work == work] for work in get_args(Work)}
-    floors = {work: noise_floor(table[:, chosen]) for work, chosen in columns.items() if chosen}
-    return {name: round(value, 5) for name, value in {"all": noise_floor(table), **floors}.items()}
-
-
 def _sampled(design: TrainerDesign, table: NDArray[np.float64]) -> dict[str, Sampled]:
-    found = {}
+    samples = {}
     for work in get_args(Work):
         chosen = [index for index, point in enumerate(design.points) if point.work == work]
         counts = [sum(point.work == work for point in points) for points in (design.fitted, design.held_out)]
@@ -147,5 +145,5 @@ def _sampled(design: TrainerDesign, table: NDArray[np.float64]) -> dict[str, Sam
         seconds = table[:, chosen]
         ranges = {"tokens": (float(min(tokens)), float(max(tokens)))} if max(tokens) else {}
         ranges["seconds"] = (float(seconds.min()), float(seconds.max()))
-        found[work] = Sampled(counts[0] * len(table), counts[1] * len(table), ranges)
-    return found
+        samples[work] = Sampled(counts[0] * len(table), counts[1] * len(table), ranges)
+    return samples

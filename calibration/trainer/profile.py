@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration.fitting.robust_regression import added, contention
 from calibration.measure import host as hardware
+from calibration.measure.campaign import RepeatedCampaign, TimeBudget
 from calibration.measure.host import require
-from calibration.measure.passes import Budget, Journal, Progress, stored_header, timed_passes
+from calibration.measure.journal import MeasurementJournal, stored_header
+from calibration.measure.measurements import Timing, slowdown, upward_bias
 from calibration.profiles.file import Subject, journal_file, kept_beside, merged
 from calibration.trainer.bench import TrainerRecipe, recipe_for
 from calibration.trainer.fit import TrainerFit, fit_trainer, interval_width
@@ -49,7 +50,7 @@ class TorchRequest:
     model: str
     device: str
     out: Path
-    budget: Budget
+    budget: TimeBudget
     ranks: int | None = None
     """``None``: one a GPU, one on a CPU."""
     most_tokens: int | None = None
@@ -57,7 +58,7 @@ class TorchRequest:
     command: str = ""
 
 
-def calibrate_torch(request: TorchRequest, tell: Callable[[Progress], None] = lambda progress: None) -> Profile:
+def calibrate_torch(request: TorchRequest, tell: Callable[[str], None] = lambda line: None) -> Profile:
     """Measure, fit and write ``request.out``; raw samples are kept beside it.
 
     Interrupted, the same call goes on where it stopped. Raises ``ParameterError`` for a model, a device or an
@@ -136,27 +137,27 @@ def _timed(
     request: TorchRequest,
     subject: Subject,
     peak_flops: float,
-    tell: Callable[[Progress], None],
+    tell: Callable[[str], None],
 ) -> tuple[TrainerDesign, NDArray[np.float64], float]:
     file = journal_file(request.out, "torch")
     stored = stored_header(file) or {}
     most = request.most_tokens or stored.get("most_tokens") or _largest(group, request.budget.seconds)
     points = design(int(most), group.trainer.longest)
     header = {**asdict(subject), "ranks": recipe.ranks, "most_tokens": most}
-    journal = Journal(file, header)
+    journal = MeasurementJournal(file, header, Timing)
     for point in points.points:
         group.run(point)
     peak_bytes = float(group.trainer.peak_bytes())
-    table = timed_passes(
-        len(points.points),
-        lambda index: group.run(points.points[index]),
-        journal,
-        request.budget,
-        lambda samples: interval_width(points, samples, recipe.architecture, peak_flops),
-        TIGHT,
-        tell,
+    campaign = RepeatedCampaign(
+        points=len(points.points),
+        seconds_of=lambda index: group.run(points.points[index]),
+        journal=journal,
+        budget=request.budget,
+        interval=lambda table: interval_width(points, table, recipe.architecture, peak_flops),
+        tight=TIGHT,
+        report=tell,
     )
-    return points, table, peak_bytes
+    return points, campaign.run(), peak_bytes
 
 
 def _largest(group: RankGroup, budget_seconds: float) -> int:
@@ -214,8 +215,9 @@ def _method(recipe: TrainerRecipe, table: NDArray[np.float64]) -> dict[str, str]
     sharded = f", FSDP over {recipe.ranks} ranks" if recipe.ranks > 1 else ""
     return {
         "all": f"{len(table)} passes over all points; a point's time is the mean of its quickest quarter; the median "
-        f"sample took {contention(table):.2f} of that; even passes fitted, odd passes of other shapes held out; 95 % "
-        f"intervals: residual bootstrap, on the quicker side wider by {added(table):.1%} for noise that only adds",
+        f"sample took {slowdown(table):.2f} of that; even passes fitted, odd passes of other shapes held out; 95 % "
+        f"intervals: residual bootstrap, on the quicker side wider by {upward_bias(table):.1%} for noise that only "
+        "adds",
         "logprob": f"bf16 forward without gradients and log-probabilities of one micro-batch{sharded}",
         "train": f"bf16 forward and backward of one micro-batch{sharded}",
         "update": "gradient clipping, AdamW on fp32 master weights and moments, copy to bf16",

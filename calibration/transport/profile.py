@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.fitting.robust_regression import LinearFit, added, contention, fitted, halves, hold_out, noise_floor
+from calibration.fitting.robust_regression import LinearFit, fit_linear, hold_out
 from calibration.measure import host as hardware
+from calibration.measure.campaign import RepeatedCampaign, TimeBudget
 from calibration.measure.host import require
-from calibration.measure.passes import Budget, Journal, timed_passes
+from calibration.measure.journal import MeasurementJournal
+from calibration.measure.measurements import Timing, halves, noise_floor, slowdown, upward_bias
 from calibration.profiles.file import Subject, journal_file, kept_beside, merged
 from calibration.transport.paths import PATHS, WeightPayload, open_path, transport_name
 from rlsim.core.errors import ParameterError, unknown
@@ -49,7 +51,7 @@ class TransportRequest:
     """What is to be calibrated, and for how long."""
 
     out: Path
-    budget: Budget
+    budget: TimeBudget
     most_bytes: int
     paths: tuple[str, ...]
     device: str = "cpu"
@@ -100,7 +102,7 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
     subject = Subject("", hardware.device_label(device), "transport", "")
     found = kept_beside(request.out, subject)
     subject = Subject("", found.device, "transport", "") if found else subject
-    share = Budget(request.budget.seconds / len(request.paths), request.budget.clock)
+    share = TimeBudget(request.budget.seconds / len(request.paths), request.budget.clock)
     sections = {transport_name(path, device): _measured(request, path, device, share, tell) for path in request.paths}
     profile = merged(request.out, subject, transport=sections)
     profile.write(request.out)
@@ -110,7 +112,8 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
 def fit_path(sent: PayloadDesign, table: NDArray[np.float64]) -> tuple[LinearFit, HoldOutError]:
     """Fixed seconds, seconds a byte and seconds a tensor from even passes; errors on held-out parcels in odd ones."""
     even, odd = halves(table)
-    fit = fitted(_design(sent.fitted), even[: len(sent.fitted)], np.array([0.0, 1.0 / FASTEST, 0.0]), added(table))
+    least = np.array([0.0, 1.0 / FASTEST, 0.0])
+    fit = fit_linear(_design(sent.fitted), even[: len(sent.fitted)], least, upward_bias(table))
     expected = _design(sent.held_out) @ fit.values
     return fit, hold_out(expected, odd[len(sent.fitted) :], sent.held_out)
 
@@ -130,23 +133,24 @@ def report(profile: Profile) -> Iterator[str]:
 
 
 def _measured(
-    request: TransportRequest, path: str, device: str, budget: Budget, tell: Callable[[str], None]
+    request: TransportRequest, path: str, device: str, budget: TimeBudget, tell: Callable[[str], None]
 ) -> TransportPath:
     sent, folder = payloads(request.most_bytes), request.folder or request.out.resolve().parent
     file = journal_file(request.out, path)
-    journal = Journal(file, {"path": path, "device": device, "bytes": request.most_bytes, "folder": str(folder)})
+    header = {"path": path, "device": device, "bytes": request.most_bytes, "folder": str(folder)}
+    journal = MeasurementJournal(file, header, Timing)
     with open_path(path, request.most_bytes, folder, device) as send:
         for parcel in sent.all:
             send(parcel)
-        table = timed_passes(
-            len(sent.all),
-            lambda index: send(sent.all[index]),
-            journal,
-            budget,
-            lambda samples: fit_path(sent, samples)[0].width((1,)),
-            TIGHT,
-            lambda progress: tell(f"{path}: {progress}"),
-        )
+        table = RepeatedCampaign(
+            points=len(sent.all),
+            seconds_of=lambda index: send(sent.all[index]),
+            journal=journal,
+            budget=budget,
+            interval=lambda samples: fit_path(sent, samples)[0].width((1,)),
+            tight=TIGHT,
+            report=lambda line: tell(f"{path}: {line}"),
+        ).run()
     file.rename(request.out.with_suffix(f".{path}-samples.jsonl"))
     return _section(transport_name(path, device), sent, table, request, device)
 
@@ -160,8 +164,8 @@ def _section(
         provenance=Provenance("measured", f"rlsim calibrate transport, {name}, loopback", date.today().isoformat()),
         hold_out=error,
         sampled={"all": _sampled(sent, table)},
-        method={"all": f"{METHODS[name]}; {len(table)} passes, median over quickest quarter {contention(table):.2f}"},
-        noise_floor={"all": round(noise_floor(table), 5)},
+        method={"all": f"{METHODS[name]}; {len(table)} passes, median over quickest quarter {slowdown(table):.2f}"},
+        noise_floor={"all": round(noise_floor(*halves(table)), 5)},
         command=request.command,
         hardware=hardware.described(device),
         driver=hardware.driver() if device == "cuda" else "",

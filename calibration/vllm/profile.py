@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 from calibration.fitting.step_model import step_fit
 from calibration.fitting.step_model_robust import law_intervals
 from calibration.measure import host as hardware
-from calibration.measure.campaign import Campaign
+from calibration.measure.campaign import TimeBudget
 from calibration.measure.design import StepDesign, StepLimits, make_design
-from calibration.measure.journal import SampleStore, beside
-from calibration.measure.measurements import best_by_point, best_reference, noise_floor
+from calibration.measure.journal import MeasurementJournal, beside
+from calibration.measure.measurements import (
+    StepMeasurement,
+    best_by_point,
+    best_reference,
+    noise_floor_by_kind,
+    split,
+)
 from calibration.profiles.file import Subject, kept_beside, merged
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
+from calibration.vllm.campaign import StepCampaign, fit_even_passes
 from calibration.vllm.check import EndToEnd, check, clock_of, run_requests
 from calibration.vllm.engine import EngineSetup, VllmEngine, prepare_environment, require_vllm
 from calibration.vllm.models import (
@@ -111,10 +118,10 @@ def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> VllmC
         subject = Subject(name, hardware.device_label(device), "vllm", version)
         kept_beside(request.out, subject)
         header = _header(setup, subject, fingerprint(folder), hardware.versions(("torch",)))
-        store = SampleStore(beside(request.out), header)
-        if not _is_done(store, request):
-            _measure(request, setup, folder, store, report)
-        made = _assemble(request, subject, store, weight_bytes(folder))
+        journal = MeasurementJournal(beside(request.out), header, StepMeasurement)
+        if not _is_done(journal, request):
+            _measure(request, setup, folder, journal, report)
+        made = _assemble(request, subject, journal, weight_bytes(folder))
     made.profile.write(request.out)
     return made
 
@@ -139,54 +146,54 @@ def _header(setup: EngineSetup, subject: Subject, config: str, libraries: Mappin
     return {**settings, "hardware": subject.device, "vllm": subject.engine_version, **libraries}
 
 
-def _is_done(store: SampleStore, request: VllmRequest) -> bool:
-    ends = store.recorded("end")
-    return bool(ends) and (ends[-1]["tight"] or store.used_seconds >= request.budget_seconds)
+def _is_done(journal: MeasurementJournal[StepMeasurement], request: VllmRequest) -> bool:
+    ends = journal.recorded("end")
+    return bool(ends) and (ends[-1]["tight"] or journal.used_seconds >= request.budget_seconds)
 
 
 # -- measuring --------------------------------------------------------------------------------------------
 
 
 def _measure(
-    request: VllmRequest, setup: EngineSetup, folder: Path, store: SampleStore, report: Callable[[str], None]
+    request: VllmRequest,
+    setup: EngineSetup,
+    folder: Path,
+    journal: MeasurementJournal[StepMeasurement],
+    report: Callable[[str], None],
 ) -> None:
-    report(f"starting vLLM on {setup.device}; samples go to {store.file}")
+    report(f"starting vLLM on {setup.device}; samples go to {journal.file}")
     engine = VllmEngine(setup)
     try:
-        store.add_record("engine", **engine.facts())
+        journal.add_record("engine", **engine.facts())
         report("engine times")
-        _times(engine, folder, store)
-        campaign = _campaign(request, store, engine, engine.facts(), report)
+        _times(engine, folder, journal)
+        campaign = StepCampaign(
+            bench=engine,
+            design=design_of(engine.facts()),
+            journal=journal,
+            budget=TimeBudget(request.budget_seconds),
+            tolerance=request.tolerance,
+            report=report,
+            begun=request.begun,
+        )
         tight = campaign.run()
         law = campaign.fit().law
         report("requests for an end-to-end check")
         run = run_requests(engine, law)
         timelines = [list(timeline) for timeline in run.timelines]
-        store.add_record("requests", timelines=timelines, clock=clock_of(engine)[1])
-        store.add_record("end", tight=tight, used_seconds=round(campaign.used_seconds, 3))
+        journal.add_record("requests", timelines=timelines, clock=clock_of(engine)[1])
+        journal.add_record("end", tight=tight, used_seconds=round(campaign.used_seconds, 3))
     finally:
         engine.close()
 
 
-def _times(engine: VllmEngine, folder: Path, store: SampleStore) -> None:
-    known = {found["name"] for found in store.recorded("time")}
+def _times(engine: VllmEngine, folder: Path, journal: MeasurementJournal[StepMeasurement]) -> None:
+    known = {found["name"] for found in journal.recorded("time")}
     for name, found in measure_times(engine, folder if has_weights(folder) else None, known):
         if isinstance(found, str):
-            store.add_record("time", name=name, why=found)
+            journal.add_record("time", name=name, why=found)
         else:
-            store.add_record("time", name=name, repeats=[asdict(one) for one in found])
-
-
-def _campaign(
-    request: VllmRequest,
-    store: SampleStore,
-    bench: Any,
-    facts: Mapping[str, Any],
-    report: Callable[[str], None] = lambda line: None,
-) -> Campaign:
-    return Campaign(
-        bench, design_of(facts), store, request.budget_seconds, request.tolerance, report=report, begun=request.begun
-    )
+            journal.add_record("time", name=name, repeats=[asdict(one) for one in found])
 
 
 def design_of(facts: Mapping[str, Any]) -> StepDesign:
@@ -198,11 +205,12 @@ def design_of(facts: Mapping[str, Any]) -> StepDesign:
 # -- the profile ------------------------------------------------------------------------------------------
 
 
-def _assemble(request: VllmRequest, subject: Subject, store: SampleStore, weights: float | None) -> VllmCalibration:
-    facts = store.recorded("engine")[-1]
-    campaign = _campaign(request, store, None, facts)
-    step = _step_section(request, subject, campaign, facts)
-    times = {found["name"]: found for found in store.recorded("time")}
+def _assemble(
+    request: VllmRequest, subject: Subject, journal: MeasurementJournal[StepMeasurement], weights: float | None
+) -> VllmCalibration:
+    facts = journal.recorded("engine")[-1]
+    step = _step_section(request, subject, journal.measurements, facts)
+    times = {found["name"]: found for found in journal.recorded("time")}
     measured = {name: coefficient(found["repeats"]) for name, found in times.items() if "repeats" in found}
     skipped = {name: found["why"] for name, found in times.items() if "why" in found}
     profile = replace(
@@ -215,21 +223,23 @@ def _assemble(request: VllmRequest, subject: Subject, store: SampleStore, weight
         weight_bytes=weights,
         notes=_notes(facts, skipped),
     )
-    return VllmCalibration(profile, skipped, _end_to_end(store, facts, step), store.used_seconds)
+    return VllmCalibration(profile, skipped, _end_to_end(journal, facts, step), journal.used_seconds)
 
 
-def _step_section(request: VllmRequest, subject: Subject, campaign: Campaign, facts: Mapping[str, Any]) -> StepFit:
+def _step_section(
+    request: VllmRequest, subject: Subject, measurements: Sequence[StepMeasurement], facts: Mapping[str, Any]
+) -> StepFit:
     source = f"rlsim calibrate vllm: {subject.model} on {subject.device}, vLLM {subject.engine_version}"
-    fit = campaign.fit(Provenance("measured", source, time.strftime("%Y-%m-%d")))
-    visits = campaign.store.visits
-    held_out = [found.sample for found in best_by_point(campaign.held_out(), best_reference(visits)).values()]
+    provenance = Provenance("measured", source, time.strftime("%Y-%m-%d"))
+    fit = fit_even_passes(measurements, design_of(facts), request.budget_seconds, provenance)
+    held_out = best_by_point(split(measurements)[1], best_reference(measurements))
     return step_fit(
         fit.law,
         fit.samples,
-        held_out,
+        list(held_out.values()),
         law_intervals(fit),
         method={kind: f"{how}; {SHARED}" for kind, how in METHOD.items()},
-        noise_floor=noise_floor(visits),
+        noise_floor=noise_floor_by_kind(measurements),
         command=request.command,
         hardware=hardware.described(str(facts["device"])),
         driver=hardware.driver(),
@@ -246,8 +256,8 @@ def _notes(facts: Mapping[str, Any], skipped: Mapping[str, str]) -> str:
     return f"{weights}; {settings}; {capacity}{missing}".rstrip("; ")
 
 
-def _end_to_end(store: SampleStore, facts: dict[str, Any], step: StepFit) -> EndToEnd | None:
-    recorded = store.recorded("requests")
+def _end_to_end(journal: MeasurementJournal[StepMeasurement], facts: dict[str, Any], step: StepFit) -> EndToEnd | None:
+    recorded = journal.recorded("requests")
     if not recorded:
         return None
     timelines = tuple(Timeline(*values) for values in recorded[-1]["timelines"])

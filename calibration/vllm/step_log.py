@@ -49,4 +49,4 @@ class StepLog:
 
 def _timed(seconds: float, cpu_seconds: float, batch: Batch) -> TimedStep:
     held = (batch.decodes, batch.kv_tokens, batch.chunks, batch.prefill_tokens, batch.pairs)
-    return TimedStep(seconds, cpu_seconds, *held, batch.preempted)
+    return TimedStep(seconds, *held, cpu_seconds=cpu_seconds, preempted=batch.preempted)

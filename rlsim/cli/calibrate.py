@@ -34,14 +34,14 @@ def calibrate_torch(
     ] = None,
 ) -> None:
     """Measure the training step with torch on this machine and fit the trainer's costs."""
-    from calibration.measure.passes import Budget as Seconds
+    from calibration.measure.campaign import TimeBudget
     from calibration.trainer import profile as torch_profile
     from calibration.trainer.bench import recipe_for
 
-    seconds = Seconds(seconds_of(budget))
+    seconds = TimeBudget(seconds_of(budget))
     request = torch_profile.TorchRequest(model, device, out, seconds, processes, most_tokens, _command())
     try:
-        profile = torch_profile.calibrate_torch(request, lambda progress: print(progress, file=sys.stderr))
+        profile = torch_profile.calibrate_torch(request, lambda line: print(line, file=sys.stderr))
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
@@ -75,12 +75,12 @@ def calibrate_transport(
     folder: Annotated[Path | None, typer.Option(help="For files; default: beside the profile.")] = None,
 ) -> None:
     """Measure how weights move between processes of this machine and fit the sync costs."""
-    from calibration.measure.passes import Budget as Seconds
+    from calibration.measure.campaign import TimeBudget
     from calibration.transport import profile as transport_profile
     from calibration.transport.paths import available
 
     request = transport_profile.TransportRequest(
-        out, Seconds(seconds_of(budget)), bytes_of(size), tuple(paths or available()), device, folder, _command()
+        out, TimeBudget(seconds_of(budget)), bytes_of(size), tuple(paths or available()), device, folder, _command()
     )
     try:
         profile = transport_profile.calibrate_transport(request, lambda line: print(line, file=sys.stderr))

@@ -71,7 +71,7 @@ class NoisyBench:
         kv_tokens = at.kv_tokens + grown * at.decodes
         true = self.law.mixed_seconds(at.decodes, kv_tokens, at.chunks, at.prefill_tokens, at.pairs)
         wall, cpu = self._spend(true)
-        return TimedStep(wall, cpu, at.decodes, kv_tokens, at.chunks, at.prefill_tokens, int(at.pairs))
+        return TimedStep(wall, at.decodes, kv_tokens, at.chunks, at.prefill_tokens, int(at.pairs), cpu_seconds=cpu)
 
     def _spend(self, seconds: float) -> tuple[float, float]:
         if self.now >= self._until:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,18 @@ import pytest
 from noisy_bench import BENT, KINKED, LIMITS, TRUTH, NoisyBench
 
 from calibration.fitting.step_model import StepSample, hold_out_by_kind, predicted_seconds
-from calibration.fitting.step_model_robust import fit_visits
-from calibration.measure.campaign import FEWEST_ROUNDS, Campaign
+from calibration.fitting.step_model_robust import fit_samples
+from calibration.measure.campaign import TimeBudget
 from calibration.measure.design import make_design
-from calibration.measure.journal import SampleStore
-from calibration.measure.measurements import Visit, best_by_point, best_reference, noise_floor
+from calibration.measure.journal import MeasurementJournal
+from calibration.measure.measurements import (
+    StepMeasurement,
+    best_by_point,
+    best_reference,
+    noise_floor_by_kind,
+    split,
+)
+from calibration.vllm.campaign import FEWEST_ROUNDS, StepCampaign, fitted_measurements
 from rlsim.core.errors import RlsimError
 from rlsim.costs.steplaw import StepTimeModel
 
@@ -28,9 +36,21 @@ CI_SECONDS = 170
 """The budget with which the real engine is calibrated on CI."""
 
 
-def campaign(bench: NoisyBench, file: Path, budget_seconds: float = 900, tolerance: float = 0.01) -> Campaign:
-    store = SampleStore(file, {"of": "a made-up bench"})
-    return Campaign(bench, DESIGN, store, budget_seconds, tolerance, clock=bench.clock, report=lambda line: None)
+def campaign(
+    bench: NoisyBench,
+    file: Path,
+    budget_seconds: float = 900,
+    tolerance: float = 0.01,
+    report: Callable[[str], None] = lambda line: None,
+) -> StepCampaign:
+    return StepCampaign(
+        bench=bench,
+        design=DESIGN,
+        journal=MeasurementJournal(file, {"of": "a made-up bench"}, StepMeasurement),
+        budget=TimeBudget(budget_seconds, bench.clock),
+        tolerance=tolerance,
+        report=report,
+    )
 
 
 def worst_error(law: StepTimeModel, truth: StepTimeModel) -> float:
@@ -63,27 +83,30 @@ def test_a_bent_law_is_recovered_within_two_percent_at_every_step(
     assert law.pair_seconds == pytest.approx(truth.pair_seconds, rel=0.02)
 
 
-def judged(ran: Campaign) -> list[StepSample]:
+def judged(ran: StepCampaign) -> list[StepSample]:
     """The points of the passes that no fit has seen."""
-    return [found.sample for found in best_by_point(ran.held_out(), best_reference(ran.store.visits)).values()]
+    measurements = ran.journal.measurements
+    return list(best_by_point(split(measurements)[1], best_reference(measurements)).values())
 
 
 def test_shuffled_timings_recover_nothing_and_the_hold_out_says_so(tmp_path: Path) -> None:
     ran = campaign(NoisyBench(TRUTH, 0), tmp_path / "samples.jsonl")
     ran.run()
-    shuffled = shuffle(ran.fitted())
-    law = fit_visits(shuffled, ran.fit().law.provenance).law
+    shuffled = shuffle(fitted_measurements(ran.journal.measurements, DESIGN))
+    best = best_by_point(shuffled, best_reference(shuffled))
+    law = fit_samples(list(best.values()), ran.fit().law.provenance).law
     assert worst_error(law, TRUTH) > 0.02
     errors = hold_out_by_kind(law, judged(ran))
-    floor = noise_floor(ran.store.visits)
+    floor = noise_floor_by_kind(ran.journal.measurements)
     for kind in ("decode", "prefill"):
         assert errors[kind].median > max(0.05, floor[kind])
 
 
-def shuffle(visits: list[Visit]) -> list[Visit]:
-    times = [visit.seconds for visit in visits]
+def shuffle(measurements: list[StepMeasurement]) -> list[StepMeasurement]:
+    times = [measurement.seconds for measurement in measurements]
     random.Random(0).shuffle(times)
-    return [replace(visit, seconds=seconds) for visit, seconds in zip(visits, times, strict=True)]
+    pairs = zip(measurements, times, strict=True)
+    return [replace(measurement, seconds=seconds) for measurement, seconds in pairs]
 
 
 def test_the_noise_is_as_on_shared_machines_and_the_fit_is_better_than_it(tmp_path: Path) -> None:
@@ -91,11 +114,11 @@ def test_the_noise_is_as_on_shared_machines_and_the_fit_is_better_than_it(tmp_pa
     ran = campaign(NoisyBench(TRUTH, 1), tmp_path / "samples.jsonl")
     ran.run()
     by_point: dict[object, list[float]] = {}
-    for visit in ran.store.visits:
-        by_point.setdefault(visit.point, []).append(visit.seconds)
+    for measurement in ran.journal.measurements:
+        by_point.setdefault(measurement.point, []).append(measurement.seconds)
     spreads = [max(times) / min(times) - 1.0 for times in by_point.values() if len(times) > 3]
     assert float(np.median(spreads)) > 0.2
-    floor = noise_floor(ran.store.visits)
+    floor = noise_floor_by_kind(ran.journal.measurements)
     assert max(floor["decode"], floor["prefill"]) < 0.05
     errors = hold_out_by_kind(ran.fit().law, judged(ran))
     assert errors["decode"].median <= max(0.05, floor["decode"])
@@ -107,8 +130,8 @@ def test_checks_are_visited_but_never_fitted(tmp_path: Path) -> None:
     ran = campaign(NoisyBench(TRUTH, 2), tmp_path / "samples.jsonl")
     ran.run()
     checks = set(DESIGN.checks)
-    assert checks <= {visit.point for visit in ran.held_out()}
-    assert not checks & {visit.point for visit in ran.fitted()}
+    assert checks <= {measurement.point for measurement in split(ran.journal.measurements)[1]}
+    assert not checks & {measurement.point for measurement in fitted_measurements(ran.journal.measurements, DESIGN)}
 
 
 def test_an_interrupted_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -122,8 +145,8 @@ def test_an_interrupted_campaign_goes_on_where_it_stopped(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         campaign(Interrupted(TRUTH, 3), file).run()
     resumed = campaign(NoisyBench(TRUTH, 4), file)
-    assert len(resumed.store.visits) == 50
-    assert resumed.used_seconds == pytest.approx(resumed.store.visits[-1].used_seconds)
+    assert len(resumed.journal.measurements) == 50
+    assert resumed.used_seconds == pytest.approx(resumed.journal.measurements[-1].used_seconds)
     assert resumed.run()
     assert worst_error(resumed.fit().law, TRUTH) < 0.02
 
@@ -140,7 +163,7 @@ def test_the_budget_ends_a_campaign_and_counts_over_resumptions(tmp_path: Path) 
 def test_a_budget_without_a_second_visit_is_refused_but_keeps_the_samples(tmp_path: Path) -> None:
     ran = campaign(NoisyBench(TRUTH, 6), tmp_path / "samples.jsonl", budget_seconds=2.0)
     ran.run()
-    assert ran.store.visits
+    assert ran.journal.measurements
     with pytest.raises(RlsimError, match="larger --budget"):
         ran.fit()
 
@@ -150,7 +173,7 @@ def test_on_a_quiet_machine_a_campaign_ends_early_and_prints_the_interval_that_e
     ran, told = told_by(quiet, tmp_path / "samples.jsonl")
     assert ran.run()
     assert ran.used_seconds < 0.7 * CI_SECONDS
-    assert ran.store.next_number == 2 * FEWEST_ROUNDS
+    assert ran.journal.next_number == 2 * FEWEST_ROUNDS
     before_last = re.search(r"widest interval ±(\S+)% of a step \(\w+\), wanted ±5.0%; 0 points", told[-2])
     assert before_last, told[-2]
     assert float(before_last[1]) <= 5.0
@@ -168,11 +191,10 @@ def test_on_a_noisy_machine_the_budget_ends_it_and_the_intervals_say_that_they_a
     assert told[-1] == f"the budget of {CI_SECONDS} s is used before every interval is tight"
 
 
-def told_by(bench: NoisyBench, file: Path) -> tuple[Campaign, list[str]]:
+def told_by(bench: NoisyBench, file: Path) -> tuple[StepCampaign, list[str]]:
     """A campaign with the command's own tolerance, and what it reports."""
     told: list[str] = []
-    store = SampleStore(file, {"of": "a made-up bench"})
-    return Campaign(bench, DESIGN, store, CI_SECONDS, clock=bench.clock, report=told.append), told
+    return campaign(bench, file, CI_SECONDS, 0.05, told.append), told
 
 
 def test_a_loose_tolerance_ends_a_campaign_and_an_impossible_one_never(tmp_path: Path) -> None:
@@ -181,4 +203,4 @@ def test_a_loose_tolerance_ends_a_campaign_and_an_impossible_one_never(tmp_path:
     strict = campaign(NoisyBench(TRUTH, 7), tmp_path / "strict.jsonl", budget_seconds=200, tolerance=0.0)
     assert not strict.run()
     assert loose.used_seconds < strict.used_seconds
-    assert len(loose.store.visits) < len(strict.store.visits)
+    assert len(loose.journal.measurements) < len(strict.journal.measurements)

@@ -9,7 +9,7 @@ import pytest
 from disturbed import Disturbed, random_steps, slower_steps
 from policy_runs import POLICIES, scenario
 
-from calibration.fitting.robust_regression import robust
+from calibration.fitting.robust_regression import solve
 from calibration.live_runs.fit import fit_live, fit_steps
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
@@ -127,7 +127,7 @@ def test_disturbed_points_do_not_pull() -> None:
     batch = rng.integers(1, 64, 400).astype(float)
     seconds = 0.01 + 2e-4 * batch
     seconds[::10] *= 4
-    found = robust(np.column_stack([np.ones(400), batch]), seconds, np.ones(400))
+    found = solve(np.column_stack([np.ones(400), batch]), seconds)
     assert found == pytest.approx([0.01, 2e-4], rel=0.03)
 
 

@@ -10,34 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noisy_bench import BENT, LIMITS, TRUTH
 
-from calibration.fitting.step_model import predicted_seconds
-from calibration.fitting.step_model_robust import COEFFICIENTS, RobustFit, effects, fit_visits, law_intervals
+from calibration.fitting.step_model import StepSample, predicted_seconds
+from calibration.fitting.step_model_robust import COEFFICIENTS, RobustFit, effects, fit_samples, law_intervals
 from calibration.measure.design import make_design
-from calibration.measure.measurements import Visit
+from calibration.measure.measurements import StepMeasurement, best_by_point, best_reference
 from calibration.measure.points import StepPoint
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.steplaw import StepTimeModel
 
-MADE_UP = Provenance("fitted", "made-up visits")
+MADE_UP = Provenance("fitted", "made-up measurements")
 POINTS = make_design(LIMITS).initial
 
 
-def visit(point: StepPoint, seconds: float) -> Visit:
+def measured(point: StepPoint, seconds: float) -> StepMeasurement:
     kv_tokens = point.decodes * point.context
-    return Visit(point, 0, seconds, kv_tokens, steps=5, calm_steps=5, reference_seconds=1e-3, used_seconds=0.0)
+    return StepMeasurement(
+        point, 0, seconds, kv_tokens, steps=5, undisturbed_steps=5, reference_seconds=1e-3, used_seconds=0.0
+    )
 
 
-def visits_of(law: StepTimeModel, factors: np.ndarray | None = None) -> list[Visit]:
+def samples_of(law: StepTimeModel, factors: np.ndarray | None = None) -> list[StepSample]:
     shares = np.ones(len(POINTS)) if factors is None else factors
-    return [
-        visit(point, predicted_seconds(law, point.sample(1.0)) * share)
+    measurements = [
+        measured(point, predicted_seconds(law, point.sample(1.0)) * share)
         for point, share in zip(POINTS, shares.tolist(), strict=True)
     ]
+    return list(best_by_point(measurements, best_reference(measurements)).values())
 
 
 def fitted(law: StepTimeModel, factors: np.ndarray | None = None) -> RobustFit:
-    return fit_visits(visits_of(law, factors), MADE_UP)
+    return fit_samples(samples_of(law, factors), MADE_UP)
 
 
 def errors(law: StepTimeModel, truth: StepTimeModel) -> list[float]:
@@ -113,4 +116,4 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 
 def test_too_few_points_are_refused() -> None:
     with pytest.raises(ParameterError, match="larger --budget"):
-        fit_visits(visits_of(TRUTH)[:4], MADE_UP)
+        fit_samples(samples_of(TRUTH)[:4], MADE_UP)

@@ -53,8 +53,8 @@ def test_a_step_holds_what_its_plan_does() -> None:
     for one in (plan({"a": 65}), plan({"a": 1})):
         log.begin(one, log.now(), requests)
         log.end(one)
-    assert log.steps[0] == TimedStep(0.5, 0.0, decodes=0, kv_tokens=0, chunks=1, prefill_tokens=65, pairs=65 * 66 // 2)
-    assert log.steps[1] == TimedStep(0.25, 0.0, decodes=1, kv_tokens=65, chunks=0, prefill_tokens=0, pairs=0)
+    assert log.steps[0] == TimedStep(0.5, decodes=0, kv_tokens=0, chunks=1, prefill_tokens=65, pairs=65 * 66 // 2)
+    assert log.steps[1] == TimedStep(0.25, decodes=1, kv_tokens=65, chunks=0, prefill_tokens=0, pairs=0)
 
 
 def test_a_plan_of_nothing_is_no_step() -> None:
@@ -65,7 +65,7 @@ def test_a_plan_of_nothing_is_no_step() -> None:
 
 
 def test_a_step_is_at_its_point_whatever_its_context_has_grown_to() -> None:
-    grown = TimedStep(1.0, 1.0, decodes=4, kv_tokens=4 * 260, chunks=0, prefill_tokens=0, pairs=0)
+    grown = TimedStep(1.0, cpu_seconds=1.0, decodes=4, kv_tokens=4 * 260, chunks=0, prefill_tokens=0, pairs=0)
     assert grown.is_at(StepPoint(decodes=4, context=256))
     assert not grown.is_at(StepPoint(decodes=5, context=256))
     assert not grown.is_at(StepPoint(decodes=4, context=256, chunks=1, tokens=16))

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from calibration.measure.passes import Budget
+from calibration.measure.campaign import TimeBudget
 from calibration.trainer.bench import BUILT_IN, TrainerBench, TrainerRecipe, recipe_for
 from calibration.trainer.points import TrainerPoint
 from calibration.trainer.profile import FLOOR_OF_BAR, TorchRequest, calibrate_torch, report
@@ -30,7 +30,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     """The small model measured on one thread for a minute."""
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("torch") / "profile.json"
-    calibrate_torch(TorchRequest("small6x512", "cpu", out, Budget(50.0), most_tokens=512, command="a test"), print)
+    calibrate_torch(TorchRequest("small6x512", "cpu", out, TimeBudget(50.0), most_tokens=512, command="a test"), print)
     return load_profile(str(out))
 
 
@@ -97,7 +97,7 @@ def test_the_simulated_step_is_the_measured_one_of_another_shape(small: Profile)
 
 def test_ranks_under_fsdp_are_measured_as_one_trainer(tmp_path: Path) -> None:
     out = tmp_path / "profile.json"
-    profile = calibrate_torch(TorchRequest("tiny2x128", "cpu", out, Budget(3.0), ranks=2, most_tokens=256))
+    profile = calibrate_torch(TorchRequest("tiny2x128", "cpu", out, TimeBudget(3.0), ranks=2, most_tokens=256))
     assert profile.training is not None
     assert profile.training.parallel == {"data_parallel": 2}
     assert "FSDP over 2 ranks" in profile.training.evidence.method["train"]

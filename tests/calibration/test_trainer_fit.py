@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noisy_host import NoisyHost
 
-from calibration.fitting.robust_regression import LinearFit, added, fitted, noise_floor, quickest
-from calibration.measure.passes import Budget, Journal, timed_passes
+from calibration.fitting.robust_regression import LinearFit, fit_linear
+from calibration.measure.campaign import RepeatedCampaign, TimeBudget
+from calibration.measure.journal import MeasurementJournal
+from calibration.measure.measurements import Timing, halves, noise_floor, quickest, upward_bias
 from calibration.trainer.bench import BUILT_IN
 from calibration.trainer.fit import RATES, UNKNOWNS, TrainerFit, fit_trainer, interval_width, predicted
 from calibration.trainer.points import TrainerDesign, TrainerPoint, design
@@ -35,15 +37,15 @@ def known(law: np.ndarray) -> LinearFit:
 def timings(points: TrainerDesign, host: NoisyHost, folder: Path, budget_seconds: float = 480.0) -> np.ndarray:
     """As the calibration takes them."""
     true = predicted(known(LAW), points.points, SMALL)
-    journal = Journal(folder / "samples.jsonl", {"of": "a law"})
-    return timed_passes(
-        len(true),
-        lambda index: host.run(float(true[index])),
-        journal,
-        Budget(budget_seconds, host.clock),
-        lambda table: interval_width(points, table, SMALL, PEAK),
+    campaign = RepeatedCampaign(
+        points=len(true),
+        seconds_of=lambda index: host.run(float(true[index])),
+        journal=MeasurementJournal(folder / "samples.jsonl", {"of": "a law"}, Timing),
+        budget=TimeBudget(budget_seconds, host.clock),
+        interval=lambda table: interval_width(points, table, SMALL, PEAK),
         tight=0.0,
     )
+    return campaign.run()
 
 
 def relative_errors(fit: TrainerFit) -> np.ndarray:
@@ -73,7 +75,7 @@ def test_intervals_hold_the_law_nine_times_in_ten_and_the_scatter_of_points_alon
         table = timings(points, NoisyHost(seed), folder)
         law = fit_trainer(points, table, SMALL, PEAK).law
         inside.append((law.low <= LAW) & (law.high >= LAW))
-        by_scatter.append((law.low / (1 - added(table)) <= LAW) & (law.high >= LAW))
+        by_scatter.append((law.low / (1 - upward_bias(table)) <= LAW) & (law.high >= LAW))
         halves_of_rates.append(law.width((0, 1)))
     assert np.mean(inside) >= 0.9
     assert np.mean(by_scatter) < 0.85
@@ -110,7 +112,7 @@ def test_any_law_without_noise_comes_back_exactly(law: tuple[float, ...], most: 
 def test_a_machine_that_is_slower_by_a_factor_has_every_second_longer_by_it(factor: float) -> None:
     design_matrix = np.abs(np.random.default_rng(3).normal(size=(12, 3))) + 0.1
     seconds = design_matrix @ [1.0, 2.0, 0.5] * np.linspace(0.9, 1.1, 12)
-    one, other = fitted(design_matrix, seconds), fitted(design_matrix, seconds * factor)
+    one, other = fit_linear(design_matrix, seconds), fit_linear(design_matrix, seconds * factor)
     assert other.values == pytest.approx(one.values * factor, rel=1e-6)
 
 
@@ -150,7 +152,7 @@ def test_padding_counts_as_tokens_of_the_longest() -> None:
 def test_a_point_is_as_quick_as_its_quickest_quarter() -> None:
     table = np.array([[1.0], [9.0], [1.2], [3.0], [4.0], [5.0], [6.0], [7.0]])
     assert quickest(table) == pytest.approx([1.1])
-    assert noise_floor(np.array([[1.0, 2.0], [1.1, 2.0]])) == pytest.approx((0.1 / 1.1) / 2)
+    assert noise_floor(*halves(np.array([[1.0, 2.0], [1.1, 2.0]]))) == pytest.approx((0.1 / 1.1) / 2)
 
 
 def test_fewer_than_two_passes_are_refused() -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from noisy_host import NoisyHost
 
-from calibration.measure.passes import Budget, Journal, timed_passes
+from calibration.measure.campaign import RepeatedCampaign, TimeBudget
+from calibration.measure.journal import MeasurementJournal
+from calibration.measure.measurements import Timing
 from calibration.transport.paths import WeightPayload, open_path
 from calibration.transport.profile import TransportRequest, calibrate_transport, fit_path, payloads, report
 from rlsim.core.errors import ParameterError
@@ -25,14 +27,15 @@ def seconds(parcel: WeightPayload) -> float:
 
 def timings(seed: int, folder: Path) -> np.ndarray:
     host = NoisyHost(seed)
-    return timed_passes(
-        len(SENT.all),
-        lambda index: host.run(seconds(SENT.all[index])),
-        Journal(folder / "samples.jsonl", {"of": "a path"}),
-        Budget(30.0, host.clock),
-        lambda table: 1.0,
+    campaign = RepeatedCampaign(
+        points=len(SENT.all),
+        seconds_of=lambda index: host.run(seconds(SENT.all[index])),
+        journal=MeasurementJournal(folder / "samples.jsonl", {"of": "a path"}, Timing),
+        budget=TimeBudget(30.0, host.clock),
+        interval=lambda table: 1.0,
         tight=0.0,
     )
+    return campaign.run()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -62,12 +65,12 @@ def test_parcels_are_of_every_size_whole_and_in_pieces_and_a_third_is_held_out()
 def test_real_paths_without_torch_are_measured_into_a_profile(tmp_path: Path) -> None:
     """Real processes, memory and files; how long they take is nobody's promise."""
     out = tmp_path / "profile.json"
-    request = TransportRequest(out, Budget(0.01), 32 << 20, ("shared-memory", "filesystem"), command="a test")
+    request = TransportRequest(out, TimeBudget(0.01), 32 << 20, ("shared-memory", "filesystem"), command="a test")
     calibrate_transport(request)
     profile = load_profile(str(out))
     assert sorted(profile.transport) == ["filesystem", "shared-memory"]
     assert all(path.bytes_per_second.value > 0 and path.ranks == 2 for path in profile.transport.values())
-    calibrate_transport(TransportRequest(out, Budget(0.01), 32 << 20, ("filesystem-uncached",)))
+    calibrate_transport(TransportRequest(out, TimeBudget(0.01), 32 << 20, ("filesystem-uncached",)))
     assert len(load_profile(str(out)).transport) == 3, "sections that are there already are kept"
     assert sum(line.startswith("sync:") for line in report(load_profile(str(out)))) == 3
     assert not list(tmp_path.glob("*.part*"))
@@ -82,4 +85,4 @@ def test_a_path_says_that_a_parcel_is_there_when_its_receiver_does(path: str, tm
 
 def test_an_unknown_path_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="did you mean 'filesystem'"):
-        calibrate_transport(TransportRequest(tmp_path / "p.json", Budget(1.0), 4 << 20, ("filesytem",)))
+        calibrate_transport(TransportRequest(tmp_path / "p.json", TimeBudget(1.0), 4 << 20, ("filesytem",)))
