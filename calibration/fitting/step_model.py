@@ -185,12 +185,24 @@ def sampled(fitted: Sequence[StepSample], held_out: Sequence[StepSample]) -> dic
     for half, samples in enumerate((fitted, held_out)):
         for sample in samples:
             counts.setdefault(sample.kind, [0, 0])[half] += 1
-            for name, value in _quantities(sample).items():
+            quantities: dict[str, float] = {"seconds": sample.seconds}
+            if sample.decodes:
+                quantities |= {"decodes": sample.decodes, "context_tokens": sample.kv_tokens / sample.decodes}
+            if sample.chunks:
+                tokens = sample.prefill_tokens / sample.chunks
+                cached = sample.pairs / sample.chunks / tokens - (tokens + 1) / 2
+                quantities |= {
+                    "chunks": sample.chunks,
+                    "prefill_tokens": sample.prefill_tokens,
+                    "cached_tokens": max(0.0, cached),
+                }
+            for name, value in quantities.items():
                 values.setdefault(sample.kind, {}).setdefault(name, []).append(_short(value))
-    return {
-        kind: Sampled(*counts[kind], {name: (min(column), max(column)) for name, column in values[kind].items()})
-        for kind in sorted(counts)
-    }
+    samples_by_kind = {}
+    for kind, (fit_count, check_count) in sorted(counts.items()):
+        ranges = {name: (min(column), max(column)) for name, column in values[kind].items()}
+        samples_by_kind[kind] = Sampled(fit_count, check_count, ranges)
+    return samples_by_kind
 
 
 def point_columns(samples: Sequence[StepSample], limit: int = STORED_POINTS) -> dict[str, tuple[float, ...]]:
@@ -215,19 +227,3 @@ def _short(value: float) -> float:
     if float(value).is_integer():
         return int(value)
     return float(f"{value:.6g}")
-
-
-def _quantities(sample: StepSample) -> dict[str, float]:
-    """What a step varies in; contexts and cached tokens are means over its sequences."""
-    quantities: dict[str, float] = {"seconds": sample.seconds}
-    if sample.decodes:
-        quantities |= {"decodes": sample.decodes, "context_tokens": sample.kv_tokens / sample.decodes}
-    if sample.chunks:
-        tokens = sample.prefill_tokens / sample.chunks
-        cached = sample.pairs / sample.chunks / tokens - (tokens + 1) / 2
-        quantities |= {
-            "chunks": sample.chunks,
-            "prefill_tokens": sample.prefill_tokens,
-            "cached_tokens": max(0.0, cached),
-        }
-    return quantities

@@ -69,9 +69,9 @@ def fit_live(runs: Sequence[FinishedRun]) -> LiveFit:
     steps = fit_steps(windows, [share for run in runs for share in training_shares(run.log)])
     trainer, training_factor, trained = fit_trainer_phases(runs)
     published, switched = _publications(runs), _switches(runs)
-    given = {f"{name}_seconds": value for name, value in steps.coefficients.items()}
+    coefficients = {f"{name}_seconds": value for name, value in steps.coefficients.items()}
     clean = {"source": "coefficients", "profile": None, "scale": 1.0, "offset_seconds": 0.0}
-    overrides: dict[str, Any] = {"rollout": {"step_time": clean | given}, "trainer": trainer}
+    overrides: dict[str, Any] = {"rollout": {"step_time": clean | coefficients}, "trainer": trainer}
     overrides["contention"] = {
         "step_factor_while_training": steps.factor,
         "training_factor_while_generating": training_factor,
@@ -80,21 +80,15 @@ def fit_live(runs: Sequence[FinishedRun]) -> LiveFit:
         overrides["sync"] = {"link_bytes_per_second": FAST_LINK, "base_seconds": published, "per_tensor_seconds": 0.0}
     if switched:
         overrides["switching"] = {"host_link_bytes_per_second": None, **switched}
-    return LiveFit(overrides, (_step_line(steps, len(runs)), trained, *_other_lines(published, switched)))
-
-
-def _step_line(fit: LiveStepFit, runs: int) -> str:
-    values = ", ".join(f"{name} {value:.3g} s" for name, value in fit.coefficients.items())
-    return (
-        f"calibrated on {runs} live runs that are not scored: engine step {values} (median error "
-        f"{fit.median_error:.1%} on the {fit.points} windows fitted; stretched by {fit.scale:.3f} to their sum), "
-        f"times {fit.factor:.3f} while the trainer computes"
-    )
-
-
-def _other_lines(published: float | None, switched: dict[str, float]) -> list[str]:
     lines = [] if published is None else [f"calibrated: a publication takes {published:.3g} s"]
-    return lines + [f"calibrated: switching.{name} {seconds:.3g}" for name, seconds in switched.items()]
+    lines += [f"calibrated: switching.{name} {seconds:.3g}" for name, seconds in switched.items()]
+    values = ", ".join(f"{name} {value:.3g} s" for name, value in steps.coefficients.items())
+    step_line = (
+        f"calibrated on {len(runs)} live runs that are not scored: engine step {values} (median error "
+        f"{steps.median_error:.1%} on the {steps.points} windows fitted; stretched by {steps.scale:.3f} to their sum), "
+        f"times {steps.factor:.3f} while the trainer computes"
+    )
+    return LiveFit(overrides, (step_line, trained, *lines))
 
 
 # -- engine steps ---------------------------------------------------------------------------------------
@@ -105,13 +99,23 @@ def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> Liv
 
     ``beside`` is of each window the share of its time in which the trainer computed; without it, none is.
     """
-    kept = [(row, share) for row, share in zip(windows, beside or [0.0] * len(windows), strict=True) if _counts(row)]
+    kept = [
+        (row, share)
+        for row, share in zip(windows, beside or [0.0] * len(windows), strict=True)
+        if row.steps and row.end > row.start
+    ]
     rows = [row for row, _ in kept]
     if len(rows) < LEAST_POINTS:
         allowed = f"engines that tell their steps, at least {LEAST_POINTS} windows of them, or --no-calibrate"
         raise ParameterError("windows", len(rows), allowed)
     seconds = _seconds_per_step(rows)
-    design, steps = np.array([_regressors(row) for row in rows]), np.array([row.steps for row in rows], float)
+    regressors = []
+    for row in rows:
+        # of the mean step of a window; pairs as if its chunks were equal and began with their context
+        kv_tokens = row.kv_tokens + row.decodes * (row.steps - 1) / 2
+        pairs = row.chunks * attention_pairs(row.prefill_tokens // row.chunks if row.chunks else 0, 0)
+        regressors.append([1.0, row.decodes + row.chunks, kv_tokens, row.prefill_tokens - row.chunks, pairs])
+    design, steps = np.array(regressors), np.array([row.steps for row in rows], float)
     shares = np.array([share for _, share in kept])
     solution, factor = fit_contention(design, seconds, steps, shares)
     predicted = design @ solution * (1 + (factor - 1) * shares)
@@ -130,18 +134,6 @@ def training_shares(log: RunLog) -> list[float]:
     """Of every window, the share of its time in which the trainer computed."""
     phases = [(row.start, row.end) for row in log.spans if row.who == TRAINER and row.what not in BETWEEN]
     return overlap_shares([(row.start, row.end) for row in log.windows], phases)
-
-
-def _counts(row: WindowRow) -> bool:
-    return bool(row.steps) and row.end > row.start
-
-
-def _regressors(row: WindowRow) -> list[float]:
-    """Of the mean step of a window; pairs as if its chunks were equal and began with their context."""
-    kv_tokens = row.kv_tokens + row.decodes * (row.steps - 1) / 2
-    each = row.prefill_tokens // row.chunks if row.chunks else 0
-    pairs = row.chunks * attention_pairs(each, 0)
-    return [1.0, row.decodes + row.chunks, kv_tokens, row.prefill_tokens - row.chunks, pairs]
 
 
 def _seconds_per_step(rows: Sequence[WindowRow]) -> NDArray[np.float64]:
@@ -170,15 +162,13 @@ def _publications(runs: Sequence[FinishedRun]) -> float | None:
 
 def _transfers(run: FinishedRun) -> Iterator[int]:
     ends = sorted(row.end for row in run.log.spans if row.who == TRAINER and row.what in ("sync", "rejected"))
-    asked = [command for decision in run.log.decisions for command in decision.commands if type(command) is Sync]
-    for command, end, took in zip(asked, ends, recording_of(run.log, run.plan).publications, strict=False):
-        yield took - _left_of_steps(run.log.windows, end - took) - to_ticks(command.resume_seconds)
-
-
-def _left_of_steps(windows: Sequence[WindowRow], instant: int) -> int:
-    """How long the steps under way at an instant go on: never longer than one of their window's."""
-    rows = [row for row in windows if row.steps and row.start < instant < row.end]
-    return max((min(row.end - instant, (row.end - row.start) // row.steps) for row in rows), default=0)
+    commands = [command for decision in run.log.decisions for command in decision.commands if type(command) is Sync]
+    for command, end, took in zip(commands, ends, recording_of(run.log, run.plan).publications, strict=False):
+        instant = end - took
+        rows = [row for row in run.log.windows if row.steps and row.start < instant < row.end]
+        # the steps under way go on, never longer than one of their window's
+        left = max((min(row.end - instant, (row.end - row.start) // row.steps) for row in rows), default=0)
+        yield took - left - to_ticks(command.resume_seconds)
 
 
 def _switches(runs: Sequence[FinishedRun]) -> dict[str, float]:

@@ -107,17 +107,13 @@ def _engine_shares(log: RunLog) -> list[float]:
     """Of every training, the share of its time in which an engine ran."""
     windows = [row for row in log.windows if row.steps]
     spans = [(phases[0].start, phases[-1].end) if phases else (0, 0) for phases in phases_of(log)]
-    return overlap_shares(spans, _union([(row.start, row.end) for row in windows]))
-
-
-def _union(intervals: Sequence[Interval]) -> list[Interval]:
     joined: list[Interval] = []
-    for start, end in sorted(intervals):
+    for start, end in sorted([(row.start, row.end) for row in windows]):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
             joined.append((start, end))
-    return joined
+    return overlap_shares(spans, joined)
 
 
 def _variants(bare: TrainingCost) -> tuple[TrainingCost, ...]:

@@ -76,7 +76,10 @@ def _deals(steps: LoggedSteps, lengths: LengthFit, plan: ResolvedScenario, row: 
     count, mean = groups * members, float(lengths.response_tokens[row])
     rng = generator(int(steps.numbers[row]), "deals of a batch")
     share = plan.workload.intra_group_correlation
-    longest, at_top = _top(steps, lengths, count, row)
+    at_top = round(float(steps.values["clipped"][row]) * count) if steps.has("clipped") else 0
+    longest = None
+    if lengths.longest_tokens is not None:
+        longest, at_top = round(float(lengths.longest_tokens[row])), max(1, at_top)
     even = lengths.law.uncapped((np.arange(count) + 0.5) / count)
     tokens = _with_mean(even, mean, longest or lengths.law.cap_tokens, at_top)
     for _ in range(min(MOST_DEALS, max(FEWEST_DEALS, DEALT_SAMPLES // count))):
@@ -86,14 +89,6 @@ def _deals(steps: LoggedSteps, lengths: LengthFit, plan: ResolvedScenario, row: 
             drawn = lengths.law.uncapped(np.minimum(ndtr(np.sort(scores)), 1 - 1e-12))
             tokens = _with_mean(drawn, mean, lengths.law.cap_tokens, at_top)
         yield tokens[scores.argsort().argsort()].reshape(groups, members)
-
-
-def _top(steps: LoggedSteps, lengths: LengthFit, count: int, row: int) -> tuple[int | None, int]:
-    """The longest response, and how many are as long; None where the log does not say: then it is drawn."""
-    cut = round(float(steps.values["clipped"][row]) * count) if steps.has("clipped") else 0
-    if lengths.longest_tokens is None:
-        return None, cut
-    return round(float(lengths.longest_tokens[row])), max(1, cut)
 
 
 def _with_mean(shape: NDArray[np.float64], mean: float, longest: int, at_top: int) -> NDArray[np.int64]:
@@ -139,19 +134,15 @@ def _train(trainer: TrainingCost, batch: NDArray[np.int64], prompt: int) -> tupl
 
 def _generate(plan: ResolvedScenario, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, float]:
     """Seconds and engine steps of the slowest replica, the groups dealt out one by one."""
-    replicas = plan.shape.replicas
-    shares = (groups[first::replicas] for first in range(replicas))
-    return max(_one_replica(plan, law, share, prompt) for share in shares if len(share))
-
-
-def _one_replica(plan: ResolvedScenario, law: StepTime, groups: NDArray[np.int64], prompt: int) -> tuple[float, int]:
-    pool = plan.pools[0]
-    replica = Replica(0, pool.limits, law, pool.rollout.data_parallel)
-    for group, members in enumerate(groups.tolist()):
-        for member, tokens in enumerate(members):
-            replica.submit(Request(group * len(members) + member, group, prompt, prompt, tokens))
-    now = 0
-    while (end := replica.begin(now)) is not None:
-        replica.end(end)
-        now = end
-    return to_seconds(now), replica.total_steps
+    replicas, pool, totals = plan.shape.replicas, plan.pools[0], []
+    for share in (groups[first::replicas] for first in range(min(replicas, len(groups)))):
+        replica = Replica(0, pool.limits, law, pool.rollout.data_parallel)
+        for group, members in enumerate(share.tolist()):
+            for member, tokens in enumerate(members):
+                replica.submit(Request(group * len(members) + member, group, prompt, prompt, tokens))
+        now = 0
+        while (end := replica.begin(now)) is not None:
+            replica.end(end)
+            now = end
+        totals.append((to_seconds(now), replica.total_steps))
+    return max(totals)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from calibration.logs.formats import READERS, TIMELINES, VLLM_STATS, format_of
-from calibration.logs.profiles import log_profile
+from calibration.logs.profiles import PROFILE, log_profile, profile_source
 from calibration.logs.report import LogReport, report_of
-from calibration.logs.reproduce import PROFILE, reproduce
+from calibration.logs.reproduce import reproduce
 from calibration.logs.vllm_lines import LineFit, fit_stat_lines, read_stat_lines
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
@@ -44,8 +44,8 @@ def calibrate(
     elif kind == VLLM_STATS:
         report, scenario, profile = _from_stat_lines(path, base)
     else:
-        found = reproduce(READERS[kind](path), base, skip)
-        report, scenario, profile = report_of(found), found.scenario, found.profile
+        reproduction = reproduce(READERS[kind](path), base, skip)
+        report, scenario, profile = report_of(reproduction), reproduction.scenario, reproduction.profile
     _write(out, report, scenario, profile)
     return report
 
@@ -66,13 +66,13 @@ def _write(out: Path, report: LogReport, scenario: Scenario, profile: Profile) -
 
 
 def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, Profile]:
-    made, lines = resolve(base), read_stat_lines(path)
-    limits = made.pools[0].limits
+    resolved, lines = resolve(base), read_stat_lines(path)
+    limits = resolved.pools[0].limits
     capacity = lines.kv_tokens or limits.kv_blocks * limits.block_size
     fit = fit_stat_lines(lines, capacity)
     profile = log_profile(
-        override(base, {"model": made.architecture.name}),
-        made.pools[0].device.name,
+        override(base, {"model": resolved.architecture.name}),
+        resolved.pools[0].device.name,
         fit.law,
         fit.hold_out,
         {},
@@ -82,8 +82,8 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, P
         kv_capacity_tokens=capacity,
         notes=f"{fit.intervals} intervals of {lines.origin}",
     )
-    source = {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": base.rollout.step_time.noise_cv}
-    return _lines_report(path, lines.kv_tokens, fit), override(base, {"rollout.step_time": source}), profile
+    scenario = override(base, {"rollout.step_time": profile_source(base.rollout.step_time.noise_cv)})
+    return _lines_report(path, lines.kv_tokens, fit), scenario, profile
 
 
 def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> LogReport:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.logs.records import TrainingLog, gather, read_text
@@ -31,33 +30,26 @@ def is_prime_line(line: str) -> bool:
 
 
 def read_console_dicts(file: Path) -> TrainingLog:
-    """``perf 3: {'perf/step_time': 12.3}`` and the like; the dicts of one number are one row."""
-    torn: list[int] = []
-    rows = list(_dict_rows(file, torn))
-    notes = [f"{len(torn)} dict lines could not be read (the first is line {torn[0]})"] if torn else []
-    return gather(file.name, "console dicts", rows, notes)
+    """``perf 3: {'perf/step_time': 12.3}`` and the like; the dicts of one number are one row.
 
-
-def _dict_rows(file: Path, torn: list[int]) -> Iterator[tuple[int, dict[str, object]]]:
+    They are read as data: literals only, nothing is evaluated.
+    """
+    rows, torn = list[tuple[int, dict[str, object]]](), list[int]()
     for number, line in enumerate(read_text(file).splitlines(), start=1):
         plain = _ANSI.sub("", line)
-        found = _DICT_LINE.search(plain)
-        if found is None or plain[: found.start(1)].split()[-1] in EVALUATIONS:
+        match = _DICT_LINE.search(plain)
+        if match is None or plain[: match.start(1)].split()[-1] in EVALUATIONS:
             continue
-        values = _literal(found[2])
-        if values is None:
-            torn.append(number)
+        try:
+            tree = ast.literal_eval(_NOT_A_NUMBER.sub("None", _NUMPY.sub(r"\1", match[2])))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            tree = None
+        if isinstance(tree, dict):
+            rows.append((int(match[1]), {str(name): value for name, value in tree.items()}))
         else:
-            yield int(found[1]), values
-
-
-def _literal(text: str) -> dict[str, object] | None:
-    """The dict that was printed, read as data: literals only, nothing is evaluated."""
-    try:
-        tree = ast.literal_eval(_NOT_A_NUMBER.sub("None", _NUMPY.sub(r"\1", text)))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return {str(name): value for name, value in tree.items()} if isinstance(tree, dict) else None
+            torn.append(number)
+    notes = [f"{len(torn)} dict lines could not be read (the first is line {torn[0]})"] if torn else []
+    return gather(file.name, "console dicts", rows, notes)
 
 
 def read_prime_rl(file: Path) -> TrainingLog:
@@ -65,21 +57,15 @@ def read_prime_rl(file: Path) -> TrainingLog:
 
     Both print a ``Time``, of different things: columns are named ``orchestrator/...`` and ``trainer/...``.
     """
-    return gather(file.name, "prime-rl console", _prime_rows(file), ())
-
-
-def _prime_rows(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    rows = []
     for line in read_text(file).splitlines():
-        found = _PRIME_LINE.search(_ANSI.sub("", line))
-        if found is None:
+        match = _PRIME_LINE.search(_ANSI.sub("", line))
+        if match is None:
             continue
-        fields = dict(part.split(": ", 1) for part in found[2].split(" | ") if ": " in part)
-        side = "trainer" if "Loss" in fields else "orchestrator"
-        yield int(found[1]), {f"{side}/{name}": _quantity(text) for name, text in fields.items()}
-
-
-def _quantity(text: str) -> float | None:
-    found = _PRIME_NUMBER.match(text)
-    if found is None:
-        return None
-    return float(found[1]) * (1000.0 if found[2] == "K" else 1.0)
+        fields = dict(part.split(": ", 1) for part in match[2].split(" | ") if ": " in part)
+        side, values = "trainer" if "Loss" in fields else "orchestrator", dict[str, object]()
+        for name, text in fields.items():
+            number = _PRIME_NUMBER.match(text)
+            values[f"{side}/{name}"] = float(number[1]) * (1000.0 if number[2] == "K" else 1.0) if number else None
+        rows.append((int(match[1]), values))
+    return gather(file.name, "prime-rl console", rows, ())

@@ -68,7 +68,8 @@ def fit_generation(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSte
     _check_possible(steps, plan, priced, seconds)
     work, count = priced.engine_seconds, priced.engine_steps
     check_varies(steps.origin, f"the work behind {name}", work[rows], "the cost of an engine step")
-    _check_follows(steps, name, seconds[rows], work[rows])
+    # the time of a step with more work must be longer, not only its mean right
+    _check_rises(steps, name, least_squares(seconds[rows], [work[rows], np.ones(rows.sum())]))
     ratio = work[rows] / count[rows]
     if ratio.std() / ratio.mean() < LEAST_RATIO_VARIATION:
         return _scale_alone(steps, name, seconds, work, rows, "batches are too much alike to tell it from the factor")
@@ -120,15 +121,10 @@ def _scale_alone(
     )
 
 
-def _check_follows(steps: LoggedSteps, name: str, seconds: NDArray[np.float64], work: NDArray[np.float64]) -> None:
-    """The time of a step with more work must be longer, not only its mean right."""
-    _check_rises(steps, name, least_squares(seconds, [work, np.ones(len(work))]))
-
-
 def _check_rises(steps: LoggedSteps, name: str, line: LinearEstimate) -> None:
     if line.low[0] <= 0:
-        found = f"{name} does not grow with the work ({line.low[0]:.3g} to {line.high[0]:.3g} of the base's)"
-        raise ParameterError(steps.origin, found, "a time that grows with it (noise, or columns mixed up?)")
+        value = f"{name} does not grow with the work ({line.low[0]:.3g} to {line.high[0]:.3g} of the base's)"
+        raise ParameterError(steps.origin, value, "a time that grows with it (noise, or columns mixed up?)")
 
 
 def _check_possible(
@@ -144,11 +140,11 @@ def _check_possible(
     if len(impossible):
         row = int(impossible[0])
         step = int(steps.numbers[priced.rows[row]])
-        found = f"{steps.columns['generation']} of {seconds[row]:.3g} s in step {step}, and {len(impossible) - 1} more"
+        value = f"{steps.columns['generation']} of {seconds[row]:.3g} s in step {step}, and {len(impossible) - 1} more"
         allowed = (
             f"at least {least[row]:.3g} s: the weights are read for every token (replayed rollouts? wrong device?)"
         )
-        raise ParameterError(steps.origin, found, allowed)
+        raise ParameterError(steps.origin, value, allowed)
 
 
 def fit_update(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) -> CostFit:
@@ -161,20 +157,23 @@ def fit_update(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) 
     updates = min(plan.training.config.updates_per_step, samples) * plan.training.config.epochs
     seconds = steps.values["update_actor"][priced.rows] - optimizer
     slope, constant = _slope_and_constant(steps, name, seconds, priced.update_seconds, rows, expected=True)
-    found = [_utilisation(steps, slope, "trainer.mfu", name)]
-    settings: dict[str, object] = {"trainer.mfu": found[0].value, PER_UPDATE: 0.0, **NOT_TOLD}
+    estimates = [_utilisation(steps, slope, "trainer.mfu", name)]
+    settings: dict[str, object] = {"trainer.mfu": estimates[0].value, PER_UPDATE: 0.0, **NOT_TOLD}
     if constant is not None:
-        found.append(_scaled(constant, PER_UPDATE, 1 / updates))
-        settings[PER_UPDATE] = found[1].value
+        low, value, high = ((1 / updates) * part for part in (constant.low, constant.value, constant.high))
+        estimates.append(LogEstimate(PER_UPDATE, value, low, high, constant.source))
+        settings[PER_UPDATE] = estimates[1].value
     predicted = slope.value * priced.update_seconds + optimizer + (constant.value if constant else 0.0)
-    return CostFit(tuple(found), settings, predicted=predicted)
+    return CostFit(tuple(estimates), settings, predicted=predicted)
 
 
 def fit_passes(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) -> CostFit:
     """The utilisation of log-probability passes, from one column or from two."""
     names = [name for name in ("old_log_prob", "reference") if steps.has(name)]
     if not names:
-        return _no_passes(steps)
+        if steps.separate_passes and steps.has("update_actor"):
+            return CostFit(settings={"trainer.old_log_prob": False, "trainer.reference": False})
+        return CostFit(unidentified=("log-probability passes: no time of their own is logged; as given",))
     settings: dict[str, object] = {"trainer.old_log_prob": "old_log_prob" in names}
     count = len(names)
     if steps.separate_passes:
@@ -185,21 +184,15 @@ def fit_passes(steps: LoggedSteps, plan: ResolvedScenario, priced: PricedSteps) 
     seconds = np.sum([steps.values[name][priced.rows] for name in names], axis=0)
     work = count * priced.forward_seconds
     slope, constant = _slope_and_constant(steps, source, seconds, work, rows, expected=False)
-    found = _utilisation(steps, slope, "trainer.logprob_mfu", source)
+    utilisation = _utilisation(steps, slope, "trainer.logprob_mfu", source)
     fixed = constant.value if constant else 0.0
     return CostFit(
-        (found,),
-        {**settings, "trainer.logprob_mfu": found.value},
+        (utilisation,),
+        {**settings, "trainer.logprob_mfu": utilisation.value},
         (f"{fixed:.3g} s of {source} do not depend on the batch: in {FIXED}",) if fixed else (),
         slope.value * work + fixed,
         fixed_seconds=fixed,
     )
-
-
-def _no_passes(steps: LoggedSteps) -> CostFit:
-    if steps.separate_passes and steps.has("update_actor"):
-        return CostFit(settings={"trainer.old_log_prob": False, "trainer.reference": False})
-    return CostFit(unidentified=("log-probability passes: no time of their own is logged; as given",))
 
 
 def _slope_and_constant(
@@ -222,16 +215,11 @@ def _slope_and_constant(
 
 def _utilisation(steps: LoggedSteps, slope: LogEstimate, key: str, name: str) -> LogEstimate:
     """Seconds over those at full utilisation, turned over."""
-    found = LogEstimate(key, 1 / slope.value, 1 / slope.high, 1 / slope.low, slope.source)
-    if found.value > 1:
-        said = f"{name}: {found.value:.0%} of the device's peak"
+    utilisation = LogEstimate(key, 1 / slope.value, 1 / slope.high, 1 / slope.low, slope.source)
+    if utilisation.value > 1:
+        said = f"{name}: {utilisation.value:.0%} of the device's peak"
         raise ParameterError(steps.origin, said, "at most 100 % (are GPUs, device, batch and updates the run's?)")
-    return found
-
-
-def _scaled(estimate: LogEstimate, key: str, factor: float) -> LogEstimate:
-    low, value, high = (factor * part for part in (estimate.low, estimate.value, estimate.high))
-    return LogEstimate(key, value, low, high, estimate.source)
+    return utilisation
 
 
 def fit_sync(steps: LoggedSteps, plan: ResolvedScenario) -> CostFit:
@@ -264,8 +252,8 @@ def less(fit: CostFit, waits: float, reach: float, plan: ResolvedScenario) -> Co
         return fit
     was = fit.estimates[0]
     source = f"{was.source} less {waits:.3g} s in which engines finish their step and clients sleep"
-    found = LogEstimate(PUBLICATION, was.value - waits, was.low - waits - reach, was.high - waits + reach, source)
-    return replace(fit, estimates=(found,), settings=_booked(found.value, plan))
+    estimate = LogEstimate(PUBLICATION, was.value - waits, was.low - waits - reach, was.high - waits + reach, source)
+    return replace(fit, estimates=(estimate,), settings=_booked(estimate.value, plan))
 
 
 def fit_rest(steps: LoggedSteps, colocated: bool, constants: float) -> CostFit:
@@ -278,13 +266,13 @@ def fit_rest(steps: LoggedSteps, colocated: bool, constants: float) -> CostFit:
         said = "what a step spends outside its timers: the log's step is their sum; none assumed"
         return CostFit(settings={FIXED: constants}, unidentified=(said,), predicted=np.zeros(steps.count))
     rest = steps.values["step"] - np.sum([steps.values[name] for name in parts], axis=0)
-    found = mean_of(FIXED, rest[steps.fitted], f"{steps.columns['step']} less its timers")
-    if found.value < -OVERLAP * float(steps.values["step"].mean()):
-        said = f"timers that sum to {-found.value:.3g} s more than {steps.columns['step']}"
+    fixed = mean_of(FIXED, rest[steps.fitted], f"{steps.columns['step']} less its timers")
+    if fixed.value < -OVERLAP * float(steps.values["step"].mean()):
+        said = f"timers that sum to {-fixed.value:.3g} s more than {steps.columns['step']}"
         raise ParameterError(steps.origin, said, "timers that do not overlap (columns mixed up? an asynchronous run?)")
-    settings: dict[str, object] = {FIXED: max(0.0, found.value) + constants}
+    settings: dict[str, object] = {FIXED: max(0.0, fixed.value) + constants}
     unknown: tuple[str, ...] = ()
     if colocated:
         settings |= {"switching.sleep_seconds": 0.0, "switching.wake_seconds": 0.0}
         unknown = (f"changes of role on shared GPUs: not logged apart; in {FIXED}",)
-    return CostFit((found,), settings, unknown, np.full(steps.count, max(0.0, found.value)))
+    return CostFit((fixed,), settings, unknown, np.full(steps.count, max(0.0, fixed.value)))

@@ -92,8 +92,8 @@ def check_varies(origin: str, name: str, values: NDArray[np.float64], of: str) -
     mean = float(values.mean())
     variation = float(values.std() / abs(mean)) if mean else 0.0
     if variation < LEAST_VARIATION:
-        found = f"{name} varies by {variation:.2%} over {len(values)} steps"
-        raise ParameterError(origin, found, f"a variation of at least {LEAST_VARIATION:.0%}: {of} cannot be fitted")
+        value = f"{name} varies by {variation:.2%} over {len(values)} steps"
+        raise ParameterError(origin, value, f"a variation of at least {LEAST_VARIATION:.0%}: {of} cannot be fitted")
 
 
 def shared(column: NDArray[np.float64], other: NDArray[np.float64]) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.fitting.robust_regression import solve
 from calibration.logs.estimates import LogEstimate, least_squares
 from calibration.serving.replay import replay
 from calibration.serving.score import Replayed
@@ -45,16 +46,20 @@ def fit_law(
     """The law of least squared relative errors on the first half of the requests, and what they do not tell."""
     half = len(run.timelines) // 2
     measured = _measured(run.timelines[:half])
-    values, best, least = _first_guess(run), np.zeros(len(NAMES)), np.inf
+    table = np.array(run.timelines, dtype=float)
+    pace = float(np.median((table[:, 4] - table[:, 3]) / np.maximum(table[:, 1] - 1, 1)))
+    # half of the median time per token as a constant, the rest on the requests that ran
+    values, best, least = np.array([0.5, 0.02, 1e-5, 0.005, 0.0]) * pace, np.zeros(len(NAMES)), np.inf
     for _ in range(ROUNDS):
         exposed = exposure(replay(run, limits, law_of(values), asynchronous), half)
         error = float(np.sqrt(np.mean((exposed @ values / measured - 1.0) ** 2)))
         if error < least:
             best, least = values, error
-        found = _non_negative(exposed, measured)
-        if np.abs(found - values).max() <= SETTLED * np.abs(values).max():
+        rows = exposed.any(axis=1)
+        solution = solve(exposed[rows], measured[rows], iterations=1)
+        if np.abs(solution - values).max() <= SETTLED * np.abs(values).max():
             break
-        values = (1 - DAMPING) * values + DAMPING * found
+        values = (1 - DAMPING) * values + DAMPING * solution
     exposed = exposure(replay(run, limits, law_of(best), asynchronous), half)
     estimates, unknown = _intervals(exposed, measured, best)
     provenance = Provenance("fitted", f"timelines of requests ({run.name})")
@@ -80,20 +85,18 @@ def exposure(replayed: Replayed, count: int) -> NDArray[np.float64]:
     timelines = replayed.timelines[:count]
     events = np.array([timeline[2:] for timeline in timelines]).T
     times = np.concatenate([start[:1], end]) / TICKS_PER_SECOND
-    at = [[_interpolated(times, start, part, event) for part in parts] for event in events]
+    knots = np.stack([start / TICKS_PER_SECOND, times[1:]], axis=1).reshape(-1)
+
+    def until(event: NDArray[np.float64], part: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum of ``part`` up to each event; nothing happens between windows."""
+        total = np.concatenate([[0.0], np.cumsum(part)])
+        sums: NDArray[np.float64] = np.interp(event, knots, np.stack([total[:-1], total[1:]], axis=1).reshape(-1))
+        return sums
+
+    at = [[until(event, part) for part in parts] for event in events]
     queued, first, last = (np.array(columns) for columns in at)
     spans: NDArray[np.float64] = np.concatenate([first - queued, last - first], axis=1).T
     return spans
-
-
-def _interpolated(
-    times: NDArray[np.float64], start: NDArray[np.float64], part: NDArray[np.float64], event: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The sum of ``part`` up to each event; nothing happens between windows."""
-    total = np.concatenate([[0.0], np.cumsum(part)])
-    knots = np.stack([start / TICKS_PER_SECOND, times[1:]], axis=1).reshape(-1)
-    sums: NDArray[np.float64] = np.interp(event, knots, np.stack([total[:-1], total[1:]], axis=1).reshape(-1))
-    return sums
 
 
 def _measured(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:
@@ -101,22 +104,6 @@ def _measured(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:
     latencies: NDArray[np.float64] = np.concatenate([table[:, 3] - table[:, 2], table[:, 4] - table[:, 3]])
     latencies[latencies <= 0] = 1e-9
     return latencies
-
-
-def _non_negative(exposed: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:
-    from scipy.optimize import nnls
-
-    seen = exposed.any(axis=1)
-    design = exposed[seen] / measured[seen, None]
-    scale = np.maximum(design.max(axis=0), 1e-300)
-    return np.asarray(nnls(design / scale, np.ones(len(design)))[0] / scale, dtype=np.float64)
-
-
-def _first_guess(run: RecordedRun) -> NDArray[np.float64]:
-    """Half of the median time per token as a constant, the rest on the requests that ran."""
-    table = np.array(run.timelines, dtype=float)
-    pace = float(np.median((table[:, 4] - table[:, 3]) / np.maximum(table[:, 1] - 1, 1)))
-    return np.array([0.5, 0.02, 1e-5, 0.005, 0.0]) * pace
 
 
 def _intervals(
@@ -131,12 +118,12 @@ def _intervals(
     line = least_squares(np.ones(len(target)), [sums[:, n] for n in above])
     reach = (line.high - line.low) / 2
     source = "latencies over the steps that requests sat through, all of them replayed"
-    found = [
+    estimates = [
         LogEstimate(f"rollout.step_time.{NAMES[n]}", at, at - by, at + by, source)
         for n, at, by in zip(above, values[above].tolist(), reach.tolist(), strict=True)
     ]
     unknown = [f"{NAMES[n]}: not above zero in this log" for n in range(len(NAMES)) if n not in above]
-    vague = [NAMES[n] for n, one in zip(above, found, strict=True) if one.low <= 0]
+    vague = [NAMES[n] for n, one in zip(above, estimates, strict=True) if one.low <= 0]
     if vague:
         unknown.append(f"{', '.join(vague)} one by one: only their sum is certain")
-    return tuple(found), unknown
+    return tuple(estimates), unknown

@@ -27,36 +27,32 @@ FORMATS = (*READERS, VLLM_STATS, TIMELINES)
 SNIFFED_LINES = 20_000
 
 
-def format_of(path: Path, given: str = "auto") -> str:
+def format_of(path: Path, name: str = "auto") -> str:
     """The format that was given, or the one that the path's names and first lines show.
 
     Raises ``ParameterError`` for an unknown name, a path that is not there and a text of no known format.
     """
-    if given != "auto":
-        if given not in FORMATS:
-            raise unknown("format", given, ("auto", *FORMATS))
-        return given
+    if name != "auto":
+        if name not in FORMATS:
+            raise unknown("format", name, ("auto", *FORMATS))
+        return name
     if not path.exists():
         raise ParameterError("path", str(path), "a log file, or a folder with one")
-    found = _of_folder(path) if path.is_dir() else _of_name(path) or _of_lines(path)
-    if found is None:
+    sniffed = _sniffed(path)
+    if sniffed is None:
         raise ParameterError(str(path), "a format that is not recognised", f"--format, one of {', '.join(FORMATS)}")
-    return found
+    return sniffed
 
 
-def _of_folder(path: Path) -> str | None:
-    if (path / "requests.jsonl").exists():
-        return TIMELINES
-    return "tensorboard" if next(path.rglob(f"*{EVENTS}*"), None) else None
-
-
-def _of_name(path: Path) -> str | None:
-    if EVENTS in path.name:
-        return "tensorboard"
-    return {".jsonl": "jsonl", ".csv": "wandb-csv", ".json": "trainer-state"}.get(path.suffix)
-
-
-def _of_lines(path: Path) -> str | None:
+def _sniffed(path: Path) -> str | None:
+    """The format that the path's name, the names in a folder or the first lines show."""
+    if path.is_dir():
+        if (path / "requests.jsonl").exists():
+            return TIMELINES
+        return "tensorboard" if next(path.rglob(f"*{EVENTS}*"), None) else None
+    suffixes = {".jsonl": "jsonl", ".csv": "wandb-csv", ".json": "trainer-state"}
+    if EVENTS in path.name or path.suffix in suffixes:
+        return "tensorboard" if EVENTS in path.name else suffixes[path.suffix]
     tests = {VLLM_STATS: is_stat_line, "prime-rl": is_prime_line, "console-dicts": is_dict_line}
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in islice(lines, SNIFFED_LINES):

@@ -61,16 +61,21 @@ def fit_lengths(steps: LoggedSteps, scenario: Scenario) -> LengthFit:
     settings: dict[str, object] = dict(prompt_settings)
     law: LengthDistribution
     if sigma is None:
-        law = _scaled_base(scenario, mean.value)
+        responses = scenario.workload.response_tokens
+        fields = dict(responses.fields)
+        if "mean_tokens" in fields:
+            fields["mean_tokens"] = mean.value
+            logged = {"law": responses.law, **fields, "mean_tokens": round(mean.value, 1)}
+            settings["workload.response_tokens"] = logged
+        law = law_from_fields(responses.law, fields, "workload.response_tokens")
         unknown.append("the spread of response lengths: neither the longest nor the share cut says it; as given")
-        settings |= _base_with_mean(scenario, mean.value)
     else:
         law = fit_lognormal(None, mean.value, sigma.value, cap)
         numbers = {"mean_tokens": round(mean.value, 1), "sigma": round(sigma.value, 4), "cap_tokens": cap}
         settings["workload.response_tokens"] = {"law": "lognormal", **numbers}
     unknown += _trend(means, steps)
-    found = (mean,) if sigma is None else (mean, sigma)
-    return LengthFit(law, settings, found, tuple(unknown), prompts, means, longest)
+    estimates = (mean,) if sigma is None else (mean, sigma)
+    return LengthFit(law, settings, estimates, tuple(unknown), prompts, means, longest)
 
 
 def _columns(steps: LoggedSteps, *quantities: str) -> str:
@@ -78,12 +83,12 @@ def _columns(steps: LoggedSteps, *quantities: str) -> str:
 
 
 def _prompts(steps: LoggedSteps, scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, object], list[str]]:
-    given = scenario.workload.prompt_tokens
-    base = law_from_fields(given.law, given.fields, "workload.prompt_tokens").mean_tokens()
+    lengths = scenario.workload.prompt_tokens
+    base = law_from_fields(lengths.law, lengths.fields, "workload.prompt_tokens").mean_tokens()
     if steps.has("prompt_mean"):
         prompts = steps.values["prompt_mean"]
         logged = float(prompts[steps.fitted].mean())
-        if given.law == "constant" or abs(logged / base - 1) > TREND:
+        if lengths.law == "constant" or abs(logged / base - 1) > TREND:
             return prompts, {"workload.prompt_tokens": round(logged)}, []
         return prompts, {}, []
     if steps.has("total_mean") and steps.has("response_mean"):
@@ -105,25 +110,25 @@ def _responses(
         raise ParameterError(steps.origin, sorted(steps.columns.values()), "the mean length of responses")
     if means.min() < 1:
         worst = int(means.argmin())
-        found = f"a mean response of {means[worst]:g} tokens in step {steps.numbers[worst]}"
-        raise ParameterError(steps.origin, found, "at least one token (are prompt and response columns mixed up?)")
+        value = f"a mean response of {means[worst]:g} tokens in step {steps.numbers[worst]}"
+        raise ParameterError(steps.origin, value, "at least one token (are prompt and response columns mixed up?)")
     longest = steps.values.get("response_max")
     if longest is None and steps.has("total_max"):
         longest = steps.values["total_max"] - prompts
     if longest is not None and (longest < means * 0.999).any():
         worst = int((longest - means).argmin())
-        found = f"longest {longest[worst]:g} below mean {means[worst]:g} in step {steps.numbers[worst]}"
-        raise ParameterError(steps.origin, found, "a longest response of at least the mean (are columns mixed up?)")
+        value = f"longest {longest[worst]:g} below mean {means[worst]:g} in step {steps.numbers[worst]}"
+        raise ParameterError(steps.origin, value, "a longest response of at least the mean (are columns mixed up?)")
     return means, longest
 
 
 def _cap(steps: LoggedSteps, scenario: Scenario, longest: NDArray[np.float64] | None) -> int:
-    given = scenario.workload.response_tokens.fields.get("cap_tokens")
-    if isinstance(given, int):
-        if longest is not None and longest.max() > 1.05 * given:
-            found = f"a response of {longest.max():.0f} tokens"
-            raise ParameterError("workload.response_tokens.cap_tokens", given, f"the cap of the run, which has {found}")
-        return given
+    cap = scenario.workload.response_tokens.fields.get("cap_tokens")
+    if isinstance(cap, int):
+        if longest is not None and longest.max() > 1.05 * cap:
+            value = f"a response of {longest.max():.0f} tokens"
+            raise ParameterError("workload.response_tokens.cap_tokens", cap, f"the cap of the run, which has {value}")
+        return cap
     if longest is None:
         raise ParameterError("workload.response_tokens.cap_tokens", None, "the longest response that the run allowed")
     return int(longest.max())
@@ -139,11 +144,16 @@ def _sigma(
         return _solved(values, _deviation, mean, cap, f"{steps.columns['response_std']}, a lognormal assumed")
     at_cap = 1.0 if longest is None else float((longest[fitted] >= 0.995 * cap).mean())
     if longest is not None and at_cap < MOSTLY_AT_CAP:
-        scores = _largest_scores(scenario)
-        name = _columns(steps, "response_max", "total_max")
-        source = f"{name}: the longest of {len(scores[1])} samples, a lognormal assumed"
+        samples = scenario.workload.prompts_per_step * scenario.workload.group_size
+        scores, name = _largest_scores(scenario), _columns(steps, "response_max", "total_max")
+        source = f"{name}: the longest of {samples} samples, a lognormal assumed"
         values = np.log(np.minimum(longest[fitted], cap))
-        return _solved(values, lambda law: _log_longest(law, scores[0]), mean, cap, source)
+
+        def log_longest(law: Lognormal) -> float:
+            tokens = np.clip(law.median_tokens * np.exp(law.sigma * scores), 1, law.cap_tokens)
+            return float(np.log(tokens).mean())
+
+        return _solved(values, log_longest, mean, cap, source)
     if steps.has("clipped") and steps.values["clipped"][fitted].max() > 0:
         values = steps.values["clipped"][fitted]
         return _solved(values, Lognormal.truncated_share, mean, cap, f"{steps.columns['clipped']}, a lognormal assumed")
@@ -155,19 +165,16 @@ def _deviation(law: Lognormal) -> float:
     return float(tokens.std())
 
 
-def _log_longest(law: Lognormal, scores: NDArray[np.float64]) -> float:
-    return float(np.log(np.clip(law.median_tokens * np.exp(law.sigma * scores), 1, law.cap_tokens)).mean())
-
-
-def _largest_scores(scenario: Scenario) -> tuple[NDArray[np.float64], range]:
+def _largest_scores(scenario: Scenario) -> NDArray[np.float64]:
     """Largest normal score of a step's samples, in many draws, correlated within groups as the scenario says."""
-    given = scenario.workload
+    workload = scenario.workload
     rng = generator(0, "largest of a step")
-    share = given.intra_group_correlation
-    groups = rng.standard_normal((DRAWS, given.prompts_per_step, 1))
-    own = rng.standard_normal((DRAWS, given.prompts_per_step, given.group_size))
+    share = workload.intra_group_correlation
+    groups = rng.standard_normal((DRAWS, workload.prompts_per_step, 1))
+    own = rng.standard_normal((DRAWS, workload.prompts_per_step, workload.group_size))
     scores = math.sqrt(share) * groups + math.sqrt(1 - share) * own
-    return scores.max(axis=(1, 2)), range(given.prompts_per_step * given.group_size)
+    largest: NDArray[np.float64] = scores.max(axis=(1, 2))
+    return largest
 
 
 def _solved(
@@ -185,19 +192,6 @@ def _solved(
         return math.sqrt(low * high)
 
     return LogEstimate(SIGMA, solve(observed), solve(observed - reach), solve(observed + reach), source)
-
-
-def _base_with_mean(scenario: Scenario, mean: float) -> dict[str, object]:
-    given = scenario.workload.response_tokens
-    if "mean_tokens" not in given.fields:
-        return {}
-    return {"workload.response_tokens": {"law": given.law, **given.fields, "mean_tokens": round(mean, 1)}}
-
-
-def _scaled_base(scenario: Scenario, mean: float) -> LengthDistribution:
-    given = scenario.workload.response_tokens
-    fields = {**given.fields, **({"mean_tokens": mean} if "mean_tokens" in given.fields else {})}
-    return law_from_fields(given.law, fields, "workload.response_tokens")
 
 
 def _trend(means: NDArray[np.float64], steps: LoggedSteps) -> list[str]:

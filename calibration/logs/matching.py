@@ -29,8 +29,8 @@ MOST_ROUNDS = 8
 
 def simulated(scenario: Scenario) -> list[Metrics]:
     """The metrics of every replication."""
-    made = resolve(scenario)
-    return [metrics(simulate(made, number)) for number in range(scenario.run.replications)]
+    resolved = resolve(scenario)
+    return [metrics(simulate(resolved, number)) for number in range(scenario.run.replications)]
 
 
 def fit_by_matching(steps: LoggedSteps, scenario: Scenario) -> CostFit:
@@ -43,18 +43,15 @@ def fit_by_matching(steps: LoggedSteps, scenario: Scenario) -> CostFit:
     target = float(seconds.mean())
     factor, spread, elasticity = _solve(scenario, target, steps)
     if elasticity < LEAST_ELASTICITY:
-        return CostFit(unidentified=(_trainer_bound(elasticity),))
+        said = (
+            f"the engines' speed: the trainer sets the pace (engines twice as slow change the step by a factor of "
+            f"{2**elasticity:.2f}); as given"
+        )
+        return CostFit(unidentified=(said,))
     reach = math.hypot(mean_reach(seconds), spread) / target / elasticity
     source = f"{steps.columns['step']}: simulated runs brought to its mean"
-    found = LogEstimate(SCALE, factor, factor * math.exp(-reach), factor * math.exp(reach), source)
-    return CostFit((found,), unidentified=("an overhead of every engine step: one number",), scale=factor)
-
-
-def _trainer_bound(elasticity: float) -> str:
-    return (
-        f"the engines' speed: the trainer sets the pace (engines twice as slow change the step by a factor of "
-        f"{2**elasticity:.2f}); as given"
-    )
+    estimate = LogEstimate(SCALE, factor, factor * math.exp(-reach), factor * math.exp(reach), source)
+    return CostFit((estimate,), unidentified=("an overhead of every engine step: one number",), scale=factor)
 
 
 def _solve(scenario: Scenario, target: float, steps: LoggedSteps) -> tuple[float, float, float]:
@@ -71,29 +68,29 @@ def _solve(scenario: Scenario, target: float, steps: LoggedSteps) -> tuple[float
             break
         step = (math.log(target) - value) / elasticity
         if abs(at + step) > math.log(LARGEST_FACTOR):
-            found = (
+            mismatch = (
                 f"a mean step of {target:.4g} s, {math.exp(value):.4g} s simulated with engines x {math.exp(at):.3g}"
             )
             raise ParameterError(
-                steps.origin, found, "a step that this scenario can have (GPUs, batch or policy differ?)"
+                steps.origin, mismatch, "a step that this scenario can have (GPUs, batch or policy differ?)"
             )
     return math.exp(at), spread * target, elasticity
 
 
 def _log_step(scenario: Scenario, factor: float) -> tuple[float, float]:
     """Log of the mean simulated step with the engines slower by ``factor``, and half its relative interval."""
-    found = [one.step_seconds for one in simulated(slower(scenario, factor))]
-    mean = sum(found) / len(found)
-    return math.log(mean), (mean_reach(np.array(found)) / mean if len(found) > 1 else 0.0)
+    seconds = [one.step_seconds for one in simulated(slower(scenario, factor))]
+    mean = sum(seconds) / len(seconds)
+    return math.log(mean), (mean_reach(np.array(seconds)) / mean if len(seconds) > 1 else 0.0)
 
 
 def slower(scenario: Scenario, factor: float) -> Scenario:
     """The scenario with every engine step longer by ``factor``, its overhead included."""
-    given = scenario.rollout.step_time
+    step_time = scenario.rollout.step_time
     return override(
         scenario,
         {
-            "rollout.step_time.scale": given.scale * factor,
-            "rollout.step_time.offset_seconds": given.offset_seconds * factor,
+            "rollout.step_time.scale": step_time.scale * factor,
+            "rollout.step_time.offset_seconds": step_time.offset_seconds * factor,
         },
     )

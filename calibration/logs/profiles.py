@@ -11,6 +11,14 @@ from rlsim.costs.sections import StepFit
 from rlsim.costs.steplaw import StepTimeModel
 from rlsim.scenario.schema import Scenario
 
+PROFILE = "profile.json"
+"""Beside the scenario that names it."""
+
+
+def profile_source(noise_cv: float) -> dict[str, object]:
+    """The ``rollout.step_time`` of a scenario that takes its steps from ``PROFILE``."""
+    return {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": noise_cv}
+
 
 def log_profile(
     scenario: Scenario,

@@ -6,13 +6,11 @@ Scalars of TensorBoard event files, read by the ``tensorboard`` package (the ``l
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from calibration.logs.records import TrainingLog, gather, read_text
+from calibration.logs.records import TrainingLog, gather, json_object, read_text
 from rlsim.core.errors import ParameterError
 
 STEP_NAMES = ("step", "_step", "Step", "global_step", "train/global_step", "trainer/global_step")
@@ -21,27 +19,14 @@ STEP_NAMES = ("step", "_step", "Step", "global_step", "train/global_step", "trai
 
 def read_jsonl(file: Path) -> TrainingLog:
     """One object a line: verl's ``{"step": n, "data": {...}}``, or flat with a step among its values."""
-    return gather(file.name, "JSON lines", _json_rows(file), ())
-
-
-def _json_rows(file: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
+    rows = []
     for number, line in enumerate(read_text(file).splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{file.name}:{number}"
-        row = _object(line, where)
-        data = row.get("data")
-        yield _step(row, where), data if isinstance(data, dict) else row
-
-
-def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        tree = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ParameterError(where, text[:80], "a JSON object") from error
-    if not isinstance(tree, dict):
-        raise ParameterError(where, text[:80], "a JSON object")
-    return tree
+        if line.strip():
+            place = f"{file.name}:{number}"
+            row = json_object(line, place)
+            data = row.get("data")
+            rows.append((_step(row, place), data if isinstance(data, dict) else row))
+    return gather(file.name, "JSON lines", rows, ())
 
 
 def _step(row: Mapping[str, object], where: str) -> int:
@@ -62,13 +47,11 @@ def read_wandb_csv(file: Path) -> TrainingLog:
     runs = {name.split(" - ", 1)[0] for name in header if " - " in name}
     if len(runs) > 1:
         raise ParameterError(file.name, sorted(runs), "the export of one run")
-    return gather(file.name, "W&B CSV", _csv_rows(file, reader, header), ())
-
-
-def _csv_rows(file: Path, reader: csv.DictReader[str], header: list[str]) -> Iterator[tuple[int, dict[str, object]]]:
+    rows = []
     for number, row in enumerate(reader, start=2):
         values: dict[str, object] = {name.split(" - ", 1)[-1]: _number(row[name]) for name in header}
-        yield _step(values, f"{file.name}:{number}"), values
+        rows.append((_step(values, f"{file.name}:{number}"), values))
+    return gather(file.name, "W&B CSV", rows, ())
 
 
 def _number(text: str | None) -> float | None:
@@ -80,7 +63,7 @@ def _number(text: str | None) -> float | None:
 
 def read_trainer_state(file: Path) -> TrainingLog:
     """``log_history`` of the Hugging Face trainer: a list of dicts, several of which may belong to a step."""
-    history = _object(read_text(file), file.name).get("log_history")
+    history = json_object(read_text(file), file.name).get("log_history")
     if not isinstance(history, list):
         raise ParameterError(file.name, type(history).__name__, "log_history: a list of the trainer's logs")
     entries = [(f"{file.name}: log_history[{n}]", entry) for n, entry in enumerate(history) if isinstance(entry, dict)]
@@ -103,7 +86,12 @@ def read_tensorboard(path: Path) -> TrainingLog:
 
 
 def _scalars(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    events = _accumulator(file)
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError as error:
+        raise ParameterError("logs", "tensorboard is not installed", "pip install 'rlsim[logs]'") from error
+    events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
     tags = events.Tags()
     for tag in tags["scalars"]:
@@ -111,20 +99,5 @@ def _scalars(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
             yield int(event.step), {tag: float(event.value)}
     for tag in tags["tensors"]:
         for event in events.Tensors(tag):
-            yield int(event.step), {tag: _single(event.tensor_proto)}
-
-
-def _single(tensor: Any) -> float | None:
-    """The number of a scalar summary of the second kind; None for what is no single number."""
-    from tensorboard.util.tensor_util import make_ndarray
-
-    values = make_ndarray(tensor)
-    return float(values) if values.size == 1 and values.dtype.kind in "fiu" else None
-
-
-def _accumulator(file: Path) -> Any:
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError as error:
-        raise ParameterError("logs", "tensorboard is not installed", "pip install 'rlsim[logs]'") from error
-    return EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
+            values = make_ndarray(event.tensor_proto)
+            yield int(event.step), {tag: (float(values) if values.size == 1 and values.dtype.kind in "fiu" else None)}

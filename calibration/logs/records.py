@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,7 +49,14 @@ def gather(
     rows: dict[int, dict[str, float]] = {}
     again = 0
     for step, values in parts:
-        row, numbers = rows.setdefault(step, {}), _numbers(values)
+        row, numbers = (
+            rows.setdefault(step, {}),
+            {
+                name: float(value)
+                for name, value in values.items()
+                if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            },
+        )
         again += any(name in row and row[name] != value for name, value in numbers.items())
         row.update(numbers)
     rows = {step: rows[step] for step in sorted(rows) if rows[step]}
@@ -56,14 +64,6 @@ def gather(
         raise ParameterError(origin, "no training steps", f"the numbers of a run, as {kind}")
     said = [f"{again} lines came again with other values (a resumed run?): the last ones count"] if again else []
     return TrainingLog(origin, kind, rows, (*notes, *said))
-
-
-def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
 
 
 def read_text(file: Path) -> str:
@@ -74,3 +74,14 @@ def read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ParameterError(file.name, str(file), f"a readable file ({error.strerror})") from error
+
+
+def json_object(text: str, path: str) -> dict[str, Any]:
+    """The object that ``text`` is; ``ParameterError`` at ``path`` for anything else."""
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(path, text[:80], "a JSON object") from error
+    if not isinstance(tree, dict):
+        raise ParameterError(path, text[:80], "a JSON object")
+    return tree

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibration.logs.estimates import LogEstimate
-from calibration.logs.reproduce import HeldOutSteps, Reproduction
+from calibration.logs.reproduce import Reproduction
 from rlsim.costs.evidence import HoldOutError
 
 
@@ -60,24 +60,19 @@ class LogReport:
         }
 
 
-def report_of(found: Reproduction) -> LogReport:
+def report_of(reproduction: Reproduction) -> LogReport:
     """Of a log of training steps."""
-    steps = found.steps
+    steps = reproduction.steps
     fitted = steps.fitted.stop
+    held = reproduction.held
     mode = "synchronous" if steps.synchronous else "asynchronous"
     return LogReport(
         title=f"{steps.origin}: a {mode} {steps.framework} run, {fitted} steps fitted, {steps.count - fitted} held out",
         columns=steps.columns,
-        estimates=found.estimates,
-        unidentified=found.unidentified,
+        estimates=reproduction.estimates,
+        unidentified=reproduction.unidentified,
         notes=steps.notes,
-        held_out=found.by_quantity,
-        summary=_summary(found.held),
-    )
-
-
-def _summary(held: HeldOutSteps) -> str:
-    return (
-        f"mean step of the simulated scenario {held.simulated_seconds:.4g} s, "
-        f"logged {held.logged_seconds:.4g} +- {held.reach_seconds:.2g} s: {held.error:+.1%}"
+        held_out=reproduction.by_quantity,
+        summary=f"mean step of the simulated scenario {held.simulated_seconds:.4g} s, "
+        f"logged {held.logged_seconds:.4g} +- {held.reach_seconds:.2g} s: {held.error:+.1%}",
     )

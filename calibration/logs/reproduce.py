@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.fitting.robust_regression import hold_out
 from calibration.logs.batches import PricedSteps, price_steps
 from calibration.logs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update, less
 from calibration.logs.estimates import LogEstimate, mean_reach
 from calibration.logs.lengths import LengthFit, fit_lengths
 from calibration.logs.matching import fit_by_matching, simulated
-from calibration.logs.profiles import log_profile
+from calibration.logs.profiles import log_profile, profile_source
 from calibration.logs.records import TrainingLog
 from calibration.logs.steps import LoggedSteps, read_steps
 from rlsim.core.errors import ParameterError
@@ -29,7 +30,6 @@ from rlsim.scenario.schema import Scenario
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PROFILE = "profile.json"
 MOST_SIMULATED_STEPS = 24
 BATCH_TOLERANCE = 0.05
 SURVIVORS = 0.05
@@ -42,7 +42,7 @@ class HeldOutSteps:
 
     logged_seconds: float
     reach_seconds: float
-    """Half the 95 % interval of the logged mean: so much is luck."""
+    """Half the 95 % interval of the logged mean: so much is chance."""
     simulated_seconds: float
 
     @property
@@ -59,7 +59,7 @@ class Reproduction:
     estimates: tuple[LogEstimate, ...]
     unidentified: tuple[str, ...]
     scenario: Scenario
-    """With the fitted numbers; its profile is beside it, under ``PROFILE``."""
+    """With the fitted numbers; its profile is beside it, as ``profile.json``."""
     profile: Profile
     by_quantity: dict[str, HoldOutError]
     """Errors on the held-out steps, each priced from its own logged lengths."""
@@ -75,21 +75,23 @@ def reproduce(log: TrainingLog, base: Scenario, skip: int = 1, date: str = "") -
 
     Raises ``ParameterError`` for a log that cannot support a fit, and for scenarios with turns, pools or arrivals.
     """
-    made = resolve(base)
+    resolved = resolve(base)
     _check_plain(base)
-    synchronous = _takes_turns(made)
+    admission = resolved.policy(resolved.shape).admission
+    # all of a step's samples are begun together, and trained on before the next
+    synchronous = isinstance(admission, Barrier) or getattr(admission, "num_warmup_batches", None) == 0
     steps = read_steps(log, synchronous, skip)
     if synchronous and not steps.has("generation"):
         allowed = "a time of generation: what a step spends on it and on training cannot be told apart without"
         raise ParameterError(log.origin, sorted(steps.columns.values()), allowed)
     lengths = fit_lengths(steps, base)
-    _check_batch(steps, lengths, made)
-    priced = price_steps(steps, lengths, made, synchronous)
-    fits = _cost_fits(steps, made, priced)
+    _check_batch(steps, lengths, resolved)
+    priced = price_steps(steps, lengths, resolved, synchronous)
+    fits = _cost_fits(steps, resolved, priced)
     settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
     scenario = override(base, settings)
     if not synchronous and steps.has("sync"):
-        fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), made)
+        fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), resolved)
         scenario = override(scenario, fits["sync"].settings)
     engine = fits["generation"] if synchronous else fit_by_matching(steps, _short(scenario))
     errors = _errors(steps, priced, fits)
@@ -105,17 +107,11 @@ def reproduce(log: TrainingLog, base: Scenario, skip: int = 1, date: str = "") -
             *_survivors(lengths, runs, steps.fitted),
             *(said for fit in everything for said in fit.unidentified),
         ),
-        override(scenario, _profile_source(scenario)),
-        _profile(made, engine, log, steps, errors, held),
+        override(scenario, {"rollout.step_time": profile_source(scenario.rollout.step_time.noise_cv)}),
+        _profile(resolved, engine, log, steps, errors, held),
         errors,
         held,
     )
-
-
-def _takes_turns(made: ResolvedScenario) -> bool:
-    """Whether all of a step's samples are begun together, and trained on before the next."""
-    admission = made.policy(made.shape).admission
-    return isinstance(admission, Barrier) or getattr(admission, "num_warmup_batches", None) == 0
 
 
 def _check_plain(base: Scenario) -> None:
@@ -127,17 +123,17 @@ def _check_plain(base: Scenario) -> None:
         raise ParameterError(key, "given", "none: logs of one kind of prompts on one kind of replica are fitted")
 
 
-def _check_batch(steps: LoggedSteps, lengths: LengthFit, made: ResolvedScenario) -> None:
+def _check_batch(steps: LoggedSteps, lengths: LengthFit, resolved: ResolvedScenario) -> None:
     """Where a log counts a step's tokens, they must be those of as many samples as the base says."""
     tokens = _tokens(steps)
     if tokens is None:
         return
     name, counted = tokens
     samples = float(np.median(counted / (lengths.prompt_tokens + lengths.response_tokens)[-len(counted) :]))
-    expected = made.shape.prompts_per_step * made.shape.group_size
+    expected = resolved.shape.prompts_per_step * resolved.shape.group_size
     if abs(samples / expected - 1) > BATCH_TOLERANCE:
-        found = f"{name}: the tokens of {samples:.0f} samples a step"
-        raise ParameterError(steps.origin, found, f"{expected}, prompts_per_step x group_size of the base scenario")
+        value = f"{name}: the tokens of {samples:.0f} samples a step"
+        raise ParameterError(steps.origin, value, f"{expected}, prompts_per_step x group_size of the base scenario")
 
 
 def _tokens(steps: LoggedSteps) -> tuple[str, NDArray[np.float64]] | None:
@@ -152,27 +148,22 @@ def _tokens(steps: LoggedSteps) -> tuple[str, NDArray[np.float64]] | None:
     return None
 
 
-def _cost_fits(steps: LoggedSteps, made: ResolvedScenario, priced: PricedSteps) -> dict[str, CostFit]:
-    fits = {"generation": fit_generation(steps, made, priced)} if steps.synchronous else {}
-    fits |= {"passes": fit_passes(steps, made, priced), "update_actor": fit_update(steps, made, priced)}
-    fits["sync"] = fit_sync(steps, made)
+def _cost_fits(steps: LoggedSteps, resolved: ResolvedScenario, priced: PricedSteps) -> dict[str, CostFit]:
+    fits = {"generation": fit_generation(steps, resolved, priced)} if steps.synchronous else {}
+    fits |= {"passes": fit_passes(steps, resolved, priced), "update_actor": fit_update(steps, resolved, priced)}
+    fits["sync"] = fit_sync(steps, resolved)
     constants = sum(fit.fixed_seconds for fit in fits.values())
-    return {**fits, "rest": fit_rest(steps, made.colocated, constants)}
+    return {**fits, "rest": fit_rest(steps, resolved.colocated, constants)}
 
 
-def _law(made: ResolvedScenario, engine: CostFit, log: TrainingLog, steps: LoggedSteps) -> StepTimeModel:
+def _law(resolved: ResolvedScenario, engine: CostFit, log: TrainingLog, steps: LoggedSteps) -> StepTimeModel:
     """The base's law with the fitted factor and overhead."""
-    base = made.pools[0].law
+    base = resolved.pools[0].law
     law = base.calibrated(engine.scale, engine.offset_seconds)
     if not engine.estimates:
         return law
     source = f"{base.provenance.source}, fitted to the log of a {steps.framework} run ({log.origin})"
     return replace(law, provenance=Provenance("fitted", source))
-
-
-def _profile_source(scenario: Scenario) -> dict[str, object]:
-    noise = scenario.rollout.step_time.noise_cv
-    return {"rollout.step_time": {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": noise}}
 
 
 def _short(scenario: Scenario) -> Scenario:
@@ -192,10 +183,10 @@ def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
 
 
 def _simulated(scenario: Scenario, engine: CostFit) -> list[Metrics]:
-    given = scenario.rollout.step_time
+    step_time = scenario.rollout.step_time
     settings = {
-        "rollout.step_time.scale": given.scale * engine.scale,
-        "rollout.step_time.offset_seconds": given.offset_seconds * engine.scale + engine.offset_seconds,
+        "rollout.step_time.scale": step_time.scale * engine.scale,
+        "rollout.step_time.offset_seconds": step_time.offset_seconds * engine.scale + engine.offset_seconds,
     }
     return simulated(_short(override(scenario, settings)))
 
@@ -214,10 +205,11 @@ def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -
     """Of every quantity that has predictions, and of their sum, on the held-out steps."""
     held = priced.rows >= steps.held_out.start
     rows = priced.rows[held]
-    found = {}
+    by_quantity = {}
     for name, logged, predicted in _pairs(steps, priced, fits):
-        found[name] = _error(logged[rows], predicted[held], steps.numbers[rows])
-    return found
+        names = [f"step {number}" for number in steps.numbers[rows]]
+        by_quantity[name] = hold_out(predicted[held], np.maximum(logged[rows], 1e-12), names)
+    return by_quantity
 
 
 def _pairs(
@@ -235,28 +227,8 @@ def _pairs(
         yield "step", steps.values["step"], np.sum(list(full.values()), axis=0)
 
 
-def _error(logged: NDArray[np.float64], predicted: NDArray[np.float64], numbers: NDArray[np.int_]) -> HoldOutError:
-    errors = np.abs(predicted / np.maximum(logged, 1e-12) - 1.0)
-    worst = int(errors.argmax())
-    return HoldOutError(
-        median=round(float(np.median(errors)), 5),
-        p95=round(float(np.quantile(errors, 0.95)), 5),
-        worst=round(float(errors[worst]), 5),
-        where=f"step {numbers[worst]}",
-        points=len(errors),
-    )
-
-
-def _overall(errors: dict[str, HoldOutError], held: HeldOutSteps, steps: LoggedSteps) -> HoldOutError:
-    """Of the profile: generation step by step, or the one mean step that it was matched by."""
-    if "generation" in errors:
-        return errors["generation"]
-    error, where = round(abs(held.error), 5), f"the mean of steps from {steps.numbers[steps.held_out.start]}"
-    return HoldOutError(error, error, error, where, 1)
-
-
 def _profile(
-    made: ResolvedScenario,
+    resolved: ResolvedScenario,
     engine: CostFit,
     log: TrainingLog,
     steps: LoggedSteps,
@@ -264,13 +236,17 @@ def _profile(
     held: HeldOutSteps,
 ) -> Profile:
     """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
-    law, pool = _law(made, engine, log, steps), made.pools[0]
+    law, pool = _law(resolved, engine, log, steps), resolved.pools[0]
+    overall = errors.get("generation")
+    if overall is None:
+        error, first = round(abs(held.error), 5), steps.numbers[steps.held_out.start]
+        overall = HoldOutError(error, error, error, f"the mean of steps from {first}", 1)
     how = "generation of rebuilt batches" if steps.synchronous else "simulated runs brought to the mean step"
     return log_profile(
-        override(made.scenario, {"model": made.architecture.name}),
+        override(resolved.scenario, {"model": resolved.architecture.name}),
         pool.device.name,
         law,
-        _overall(errors, held, steps),
+        overall,
         errors,
         source=f"{steps.framework}-log",
         method=f"{law.provenance.source}: {how}",

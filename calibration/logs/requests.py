@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibration.fitting.robust_regression import hold_out
 from calibration.logs.estimates import CONFIDENCE, LogEstimate, check_varies
 from calibration.logs.exposure import fit_law
-from calibration.logs.profiles import log_profile
+from calibration.logs.profiles import log_profile, profile_source
 from calibration.logs.report import LogReport
-from calibration.logs.reproduce import PROFILE
 from calibration.serving.replay import capture_sizes, engine_limits, find_tables, fit_terms, replay, with_terms
 from calibration.serving.score import Replayed, Terms, end_to_end_seconds, first_token_seconds, score
 from calibration.serving.timelines import RecordedRun, Timeline, read_run
@@ -48,7 +48,10 @@ def reproduce_requests(
     folder's name does not begin with a GPU that the catalogue knows.
     """
     run = read_run(folder)
-    _check_fits(run)
+    if len(run.timelines) < FEWEST_REQUESTS:
+        raise ParameterError(run.name, f"{len(run.timelines)} requests", f"at least {FEWEST_REQUESTS}")
+    table = np.array([timeline[:2] for timeline in run.timelines], dtype=float)
+    check_varies(run.name, "output_toks", table[:, 1], "the cost of a decode step")
     scenario = base or _scenario(run, folder)
     law, estimates, columns, unknown = _fit(run, folder, tables)
     asynchronous = run.settings.async_scheduling is not False
@@ -66,15 +69,11 @@ def reproduce_requests(
         held_out=errors,
         summary="of requests not fitted to: " + ", ".join(said),
     )
-    source = {"source": "profile", "profile": f"./{PROFILE}", "noise_cv": 0.0}
-    return report, override(scenario, {"rollout.step_time": source}), _profile(run, scenario, law, errors)
-
-
-def _check_fits(run: RecordedRun) -> None:
-    if len(run.timelines) < FEWEST_REQUESTS:
-        raise ParameterError(run.name, f"{len(run.timelines)} requests", f"at least {FEWEST_REQUESTS}")
-    table = np.array([timeline[:2] for timeline in run.timelines], dtype=float)
-    check_varies(run.name, "output_toks", table[:, 1], "the cost of a decode step")
+    return (
+        report,
+        override(scenario, {"rollout.step_time": profile_source(0.0)}),
+        _profile(run, scenario, law, errors),
+    )
 
 
 def _fit(
@@ -102,9 +101,9 @@ def _fit(
     return with_terms(priced, terms), estimates, columns, []
 
 
-def _tables(run: RecordedRun, folder: Path, given: Path | None) -> Path | None:
-    if given is not None:
-        return given
+def _tables(run: RecordedRun, folder: Path, tables: Path | None) -> Path | None:
+    if tables is not None:
+        return tables
     try:
         return find_tables(folder, run.settings)
     except ParameterError:
@@ -129,33 +128,22 @@ def _reach(
     at = residuals(values)
     steps = np.maximum(np.abs(values), 1e-5) * 0.02 + 1e-6
     jacobian = np.stack([(residuals(values + one) - at) / one.sum() for one in np.diag(steps)], axis=1)
-    return _spread(at, jacobian)
-
-
-def _spread(errors: NDArray[np.float64], jacobian: NDArray[np.float64]) -> NDArray[np.float64]:
     from scipy.stats import t
 
-    freedom = len(errors) - jacobian.shape[1]
-    variance = float((errors**2).sum()) / freedom
+    freedom = len(at) - jacobian.shape[1]
+    variance = float((at**2).sum()) / freedom
     covariance = variance * np.linalg.pinv(jacobian.T @ jacobian)
     reach: NDArray[np.float64] = float(t.ppf(0.5 + CONFIDENCE / 2, freedom)) * np.sqrt(np.diag(covariance))
     return reach
 
 
 def _errors(run: RecordedRun, replayed: Replayed, half: int) -> dict[str, HoldOutError]:
-    found = {}
+    by_latency = {}
     for name, latency in (("first token", first_token_seconds), ("end to end", end_to_end_seconds)):
         measured, predicted = latency(run.timelines[half:]), latency(replayed.timelines[half:])
-        errors = np.abs(predicted / np.maximum(measured, 1e-9) - 1)
-        worst = int(errors.argmax())
-        found[name] = HoldOutError(
-            median=round(float(np.median(errors)), 5),
-            p95=round(float(np.quantile(errors, 0.95)), 5),
-            worst=round(float(errors[worst]), 5),
-            where=f"request {half + worst + 1}",
-            points=len(errors),
-        )
-    return found
+        names = [f"request {number}" for number in range(half + 1, len(run.timelines) + 1)]
+        by_latency[name] = hold_out(predicted, np.maximum(measured, 1e-9), names)
+    return by_latency
 
 
 def _not_recorded(run: RecordedRun) -> list[str]:
@@ -232,9 +220,9 @@ def _arrivals(requests_per_second: float) -> dict[str, Any]:
 
 def _device(folder: Path) -> str:
     """The GPU that the folder's name begins with."""
-    asked = folder.resolve().name.split("_")[0].lower()
+    prefix = folder.resolve().name.split("_")[0].lower()
     for name in device_names():
-        if name.lower().replace("-", "").replace(" ", "") == asked.replace("-", ""):
+        if name.lower().replace("-", "").replace(" ", "") == prefix.replace("-", ""):
             return name
     allowed = f"a scenario that names the GPU, or a folder named GPU_model ({', '.join(device_names())})"
     raise ParameterError("--base", f"a run in {folder.name}", allowed)

@@ -68,49 +68,44 @@ def read_steps(log: TrainingLog, synchronous: bool, skip: int = 1) -> LoggedStep
     """
     names = log.names()
     framework = framework_of(names, log.origin)
-    _check_mode(log, framework, names, synchronous)
-    found = _found(log, framework, names)
-    values = {quantity: column for quantity, (column, _) in found.items()}
-    columns = {quantity: name for quantity, (_, name) in found.items()}
+    marks = [name for name in sorted(names) for mark in framework.asynchronous_marks if name.startswith(mark)]
+    if synchronous and marks:
+        value = f"{log.origin} has {marks[0]}, which {framework.name} logs in asynchronous modes only"
+        raise ParameterError("policy", value, "the policy that the run had: this one is synchronous")
+    matches = _found(log, framework, names)
+    values = {quantity: column for quantity, (column, _) in matches.items()}
+    columns = {quantity: name for quantity, (_, name) in matches.items()}
     notes = list(log.notes)
     _sort_out_waiting(framework, synchronous, values, columns, notes)
     step_is_sum = _sort_out_step(framework, values, columns, notes)
     kept = _whole_rows(log, values, columns, skip, notes)
     numbers = np.array(list(log.rows), dtype=np.int_)[kept]
     values = {quantity: column[kept] for quantity, column in values.items()}
-    separate = "reference" in framework.columns
     return LoggedSteps(
-        log.origin,
-        framework.name,
-        synchronous,
-        separate,
-        step_is_sum,
-        numbers,
-        values,
-        columns,
-        (*notes, *framework.traps),
+        origin=log.origin,
+        framework=framework.name,
+        synchronous=synchronous,
+        separate_passes="reference" in framework.columns,
+        step_is_sum=step_is_sum,
+        numbers=numbers,
+        values=values,
+        columns=columns,
+        notes=(*notes, *framework.traps),
     )
 
 
-def _check_mode(log: TrainingLog, framework: FrameworkLog, names: set[str], synchronous: bool) -> None:
-    marks = [name for name in sorted(names) for mark in framework.asynchronous_marks if name.startswith(mark)]
-    if synchronous and marks:
-        found = f"{log.origin} has {marks[0]}, which {framework.name} logs in asynchronous modes only"
-        raise ParameterError("policy", found, "the policy that the run had: this one is synchronous")
-
-
 def _found(log: TrainingLog, framework: FrameworkLog, names: set[str]) -> dict[str, tuple[NDArray[np.float64], str]]:
-    found: dict[str, tuple[NDArray[np.float64], str]] = {}
+    matches: dict[str, tuple[NDArray[np.float64], str]] = {}
     for quantity, known in framework.columns.items():
         present = [name for name in known if name in names]
         if quantity in framework.summed and present:
-            found[quantity] = (
+            matches[quantity] = (
                 np.sum([np.nan_to_num(log.column(name)) for name in present], axis=0),
                 " + ".join(present),
             )
         elif present:
-            found[quantity] = (log.column(present[0]), present[0])
-    return found
+            matches[quantity] = (log.column(present[0]), present[0])
+    return matches
 
 
 def _sort_out_waiting(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from calibration.fitting.robust_regression import hold_out
 from calibration.logs.estimates import MOST_SHARED, LogEstimate, check_varies, least_squares, shared
 from calibration.logs.records import read_text
 from rlsim.core.errors import ParameterError
@@ -122,28 +123,29 @@ def fit_stat_lines(lines: StatLines, kv_tokens: int) -> LineFit:
 
     Raises ``ParameterError`` for fewer than nine steady intervals, and when as many requests run in all of them.
     """
-    found = list(intervals(lines, kv_tokens))
-    if len(found) < FEWEST_INTERVALS:
-        said = f"{len(found)} intervals with steadily running requests"
+    steady = list(intervals(lines, kv_tokens))
+    if len(steady) < FEWEST_INTERVALS:
+        said = f"{len(steady)} intervals with steadily running requests"
         raise ParameterError(lines.origin, said, f"at least {FEWEST_INTERVALS}")
-    table = np.array(found, dtype=float)
-    last = len(found) // 3
+    table = np.array(steady, dtype=float)
+    last = len(steady) // 3
     fitted, held = table[:-last], table[-last:]
     check_varies(lines.origin, "Running", fitted[:, 2], "the cost of a sequence")
-    kept, unknown = _told_apart(fitted)
+    kept, unknown = _distinguishable(fitted)
     line = least_squares(np.ones(len(fitted)), [_column(fitted, name) / fitted[:, 1] for name in kept])
     while (worst := int(line.coefficients.argmin())) >= 0 and line.coefficients[worst] < 0:
         unknown.append(f"{kept.pop(worst)}: not above zero in this log")
         line = least_squares(np.ones(len(fitted)), [_column(fitted, name) / fitted[:, 1] for name in kept])
     values = dict(zip(kept, line.coefficients.tolist(), strict=True))
+    predicted = np.sum([value * _column(held, name) for name, value in values.items()], axis=0)
     source = f"{len(fitted)} intervals of the engine's statistics"
     law = StepTimeModel.affine(*(values.get(name, 0.0) for name in COLUMNS))
     return LineFit(
         replace(law, provenance=Provenance("fitted", f"vLLM's statistics lines ({lines.origin})")),
         tuple(line.estimate(n, f"rollout.step_time.{name}", source) for n, name in enumerate(kept)),
         tuple(unknown),
-        _hold_out(held, values),
-        len(found),
+        hold_out(predicted, held[:, 1], [f"line {number:.0f}" for number in held[:, 0]]),
+        len(steady),
     )
 
 
@@ -152,7 +154,7 @@ def _column(table: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     return columns[name] if name in columns else table[:, 4]
 
 
-def _told_apart(table: NDArray[np.float64]) -> tuple[list[str], list[str]]:
+def _distinguishable(table: NDArray[np.float64]) -> tuple[list[str], list[str]]:
     """Columns whose effects can be seen, and what is said of the others."""
     kept, unknown = list(COLUMNS), []
     if not table[:, 3].any():
@@ -162,16 +164,3 @@ def _told_apart(table: NDArray[np.float64]) -> tuple[list[str], list[str]]:
     if not table[:, 4].any():
         unknown.append("per_prefill_token_seconds: no prefill in steady intervals")
     return [name for name in kept if not any(said.startswith(name) for said in unknown)], unknown
-
-
-def _hold_out(table: NDArray[np.float64], values: dict[str, float]) -> HoldOutError:
-    predicted = np.sum([value * _column(table, name) for name, value in values.items()], axis=0)
-    errors = np.abs(predicted / table[:, 1] - 1)
-    worst = int(errors.argmax())
-    return HoldOutError(
-        median=round(float(np.median(errors)), 5),
-        p95=round(float(np.quantile(errors, 0.95)), 5),
-        worst=round(float(errors[worst]), 5),
-        where=f"line {table[worst, 0]:.0f}",
-        points=len(errors),
-    )

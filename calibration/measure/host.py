@@ -32,16 +32,16 @@ def require(module: str, extra: str) -> Any:
 DEVICES = ("auto", "cuda", "cpu")
 
 
-def chosen_device(asked: str) -> str:
+def chosen_device(device: str) -> str:
     """``cuda`` or ``cpu``; ``auto`` takes a GPU where torch sees one. Raises ``ParameterError`` at ``device``."""
-    if asked not in DEVICES:
-        raise unknown("device", asked, DEVICES)
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
     torch = require("torch", "calibrate")
-    if asked == "auto":
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise unknown("device", asked, ("cpu (torch sees no GPU)",))
-    return asked
+    if device == "cuda" and not torch.cuda.is_available():
+        raise unknown("device", device, ("cpu (torch sees no GPU)",))
+    return device
 
 
 def device_label(device: str) -> str:
@@ -73,13 +73,13 @@ def cpu_model() -> str:
 
 def described(device: str) -> dict[str, str]:
     """Hardware for a profile's evidence."""
-    found = {"cpu": cpu_model(), "cores": str(os.cpu_count())}
+    facts = {"cpu": cpu_model(), "cores": str(os.cpu_count())}
     if device == "cuda":
         torch = require("torch", "calibrate")
         properties = torch.cuda.get_device_properties(0)
-        found |= {"gpu": properties.name, "gpus": str(torch.cuda.device_count())}
-        found |= {"memory": f"{properties.total_memory / 2**30:.0f} GiB"}
-    return found
+        facts |= {"gpu": properties.name, "gpus": str(torch.cuda.device_count())}
+        facts |= {"memory": f"{properties.total_memory / 2**30:.0f} GiB"}
+    return facts
 
 
 def driver() -> str:
@@ -93,13 +93,13 @@ def driver() -> str:
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """Of those that are installed, and of Python."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def matmul_flops(torch: Any, device: Any) -> float:

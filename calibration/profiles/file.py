@@ -28,23 +28,23 @@ def kept_beside(out: Path, subject: Subject) -> Profile | None:
     """
     if not out.exists():
         return None
-    found = load_profile(str(out), "out")
+    profile = load_profile(str(out), "out")
     for name in ("model", "device"):
-        mine, theirs = getattr(subject, name), getattr(found, name)
+        mine, theirs = getattr(subject, name), getattr(profile, name)
         if mine and theirs and mine != theirs:
             raise ParameterError("out", f"{out}: {name} {theirs}", f"a profile of {mine}, or a new file")
-    return found
+    return profile
 
 
 def merged(out: Path, subject: Subject, **sections: Any) -> Profile:
     """What is in ``out`` with these sections new or replaced."""
-    found = kept_beside(out, subject)
-    if found is None:
+    profile = kept_beside(out, subject)
+    if profile is None:
         name = out.stem
         return Profile(name, subject.model, subject.device, 1, 1, subject.engine, subject.engine_version, **sections)
-    if found.transport and "transport" in sections:
-        sections["transport"] = {**found.transport, **sections["transport"]}
-    return replace(found, model=found.model or subject.model, **sections)
+    if profile.transport and "transport" in sections:
+        sections["transport"] = {**profile.transport, **sections["transport"]}
+    return replace(profile, model=profile.model or subject.model, **sections)
 
 
 def journal_file(out: Path, what: str) -> Path:

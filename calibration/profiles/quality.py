@@ -49,14 +49,14 @@ def profile_quality(profile: Profile) -> ProfileQuality:
 
     A fit is never asked to be better than the noise of what it was fitted to: errors up to the noise floor are good.
     """
-    found = [
+    qualities = [
         _of_kind(f"{section}: {kind}" if section != "step" else kind, error, evidence)
         for section, evidence in profile.evidences.items()
         for kind, error in (evidence.hold_out_by_kind or {"all": evidence.hold_out}).items()
     ]
-    if not found:
+    if not qualities:
         return ProfileQuality("poor", "it has no section that was fitted")
-    worst = max(found, key=lambda each: LEVELS.index(each.level))
+    worst = max(qualities, key=lambda each: LEVELS.index(each.level))
     if misses := ", ".join(_misses(profile)):
         level = max(worst.level, "usable", key=LEVELS.index)
         return ProfileQuality(level, worst.reason if worst.level != "good" else "good but for single figures", misses)

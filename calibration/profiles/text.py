@@ -22,15 +22,15 @@ READING = (
 
 def listing(profiles: Iterable[Profile]) -> str:
     """A table with a line a profile, and how to read it."""
-    given = list(profiles)
-    rows = [HEADER, *(_row(profile) for profile in given)]
+    shown_profiles = list(profiles)
+    rows = [HEADER, *(_row(profile) for profile in shown_profiles)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    found = [profile_quality(profile) for profile in given]
-    levels = [one.level for one in found]
+    qualities = [profile_quality(profile) for profile in shown_profiles]
+    levels = [one.level for one in qualities]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in LEVELS)
-    missed = f" {sum(bool(one.misses) for one in found)} miss a bar of the tables."
-    return "\n".join([*lines, "", f"{len(given)} profiles: {counts}.{missed}", READING, ""])
+    missed = f" {sum(bool(one.misses) for one in qualities)} miss a bar of the tables."
+    return "\n".join([*lines, "", f"{len(shown_profiles)} profiles: {counts}.{missed}", READING, ""])
 
 
 def listing_json(profiles: Iterable[Profile]) -> str:
@@ -61,8 +61,8 @@ def _row(profile: Profile) -> tuple[str, ...]:
     )
 
 
-def _short(found: ProfileQuality) -> str:
-    return f"{found.level}, misses {found.misses}" if found.misses else found.level
+def _short(quality: ProfileQuality) -> str:
+    return f"{quality.level}, misses {quality.misses}" if quality.misses else quality.level
 
 
 def _figures(profile: Profile, kind: str) -> str:
@@ -92,28 +92,24 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"weights: {profile.weight_bytes / 1e9:.1f} GB"
     for name, evidence in profile.evidences.items():
         yield ""
-        yield from _evidence(name, evidence)
+        yield f"{name} ({evidence.provenance})"
+        if evidence.provenance.licence:
+            yield f"  licence: {evidence.provenance.licence}"
+        for label, facts in (("hardware", evidence.hardware), ("libraries", evidence.libraries)):
+            if facts:
+                yield f"  {label}: {', '.join(f'{key} {value}' for key, value in facts.items())}"
+        if evidence.driver:
+            yield f"  driver: {evidence.driver}"
+        if evidence.command:
+            yield f"  made by: {evidence.command}"
+        for kind, error in evidence.hold_out_by_kind.items():
+            yield f"  {kind}: {error} ({error.points} held-out points)"
+            yield from _kind(evidence, kind)
     if profile.step is not None:
         yield from _coefficients(profile.step)
     yield from _others(profile)
     if profile.notes:
         yield from ("", profile.notes)
-
-
-def _evidence(name: str, evidence: Evidence) -> Iterator[str]:
-    yield f"{name} ({evidence.provenance})"
-    if evidence.provenance.licence:
-        yield f"  licence: {evidence.provenance.licence}"
-    for label, facts in (("hardware", evidence.hardware), ("libraries", evidence.libraries)):
-        if facts:
-            yield f"  {label}: {', '.join(f'{key} {value}' for key, value in facts.items())}"
-    if evidence.driver:
-        yield f"  driver: {evidence.driver}"
-    if evidence.command:
-        yield f"  made by: {evidence.command}"
-    for kind, error in evidence.hold_out_by_kind.items():
-        yield f"  {kind}: {error} ({error.points} held-out points)"
-        yield from _kind(evidence, kind)
 
 
 def _kind(evidence: Evidence, kind: str) -> Iterator[str]:
@@ -138,17 +134,16 @@ def _coefficients(step: StepFit) -> Iterator[str]:
         yield "  confidence intervals: none (nothing random was measured)"
         return
     for name, low in step.intervals.low.items():
-        width = _relative_width(getattr(law, name), low, step.intervals.high[name])
+        values = getattr(law, name)
+        middle = values if isinstance(values, tuple) else (values,)
+        sides = (
+            max(top - value, value - bottom) / value
+            for value, bottom, top in zip(middle, low, step.intervals.high[name], strict=True)
+            if value
+        )
+        width = max(sides, default=0.0)
         level = f"{step.intervals.level:.0%} interval ({step.intervals.method})"
         yield f"  {name}: {level} at most {width:.1%} wide on either side of a knot's value"
-
-
-def _relative_width(values: float | tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...]) -> float:
-    middle = values if isinstance(values, tuple) else (values,)
-    sides = (
-        max(top - value, value - bottom) / value for value, bottom, top in zip(middle, low, high, strict=True) if value
-    )
-    return max(sides, default=0.0)
 
 
 def _others(profile: Profile) -> Iterator[str]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from calibration.fitting.standard_errors import STEP, Z95, standard_errors
 from calibration.rewards.lengths import LengthRatios, LengthVisits, fit_lengths
-from calibration.rewards.log import Batches, RewardLog
+from calibration.rewards.log import RewardLog
 from calibration.rewards.own_gains import OwnGains, dealt
 from rlsim.core.errors import ParameterError
 from rlsim.learning.gains import gains_named
@@ -96,24 +96,24 @@ class LearningFit:
     """The same if all samples succeeded equally often."""
     prompts: int
     visits: int
-    given: LearningSettings
+    settings: LearningSettings
     lengths: LengthRatios | None = None
     """None: the log does not say how long samples are."""
 
     def overrides(self) -> dict[str, object]:
         """Keys of a scenario."""
         learning: dict[str, dict[str, Any]] = {}
-        for key, found in self.parameters.items():
+        for key, parameter in self.parameters.items():
             section, name = key.split(".")
             if name.startswith("stuck"):
                 continue
-            learning.setdefault(section, {})[name] = found.value
+            learning.setdefault(section, {})[name] = parameter.value
         if "effect.transfer" in self.parameters:
-            learning["effect"]["information_exponent"] = self.given.information_exponent
-        learning.setdefault("effect", {})["gains"] = self.given.gains
-        curve = {"asymptote": self.given.asymptote, "steepness": self.given.steepness}
+            learning["effect"]["information_exponent"] = self.settings.information_exponent
+        learning.setdefault("effect", {})["gains"] = self.settings.gains
+        curve = {"asymptote": self.settings.asymptote, "steepness": self.settings.steepness}
         learning["curve"] = {**learning.get("curve", {}), **curve}
-        learning["population"]["drift_versions"] = self.given.drift_versions
+        learning["population"]["drift_versions"] = self.settings.drift_versions
         if (stuck := self.parameters.get("population.stuck_share")) is not None and stuck.value > 0:
             learning["population"]["domains"] = {
                 "learnt": {"share": 1 - stuck.value, "offset": 0.0},
@@ -132,25 +132,29 @@ class Likelihood:
     """
 
     def __init__(
-        self, log: RewardLog, given: LearningSettings, shares: NDArray[np.float64], places: frozenset[int] = PLACES
+        self, log: RewardLog, settings: LearningSettings, shares: NDArray[np.float64], places: frozenset[int] = PLACES
     ) -> None:
-        self._given, self._log = given, log
+        self._settings, self._log = settings, log
         self._own = OwnGains(log, shares)
         self._group_size = max(2, int(np.median(log.samples)))
-        self._gains = gains_named(given.gains, self._group_size, value_baseline=False)
+        self._gains = gains_named(settings.gains, self._group_size, value_baseline=False)
         self.runs = int(log.run.max()) + 1
-        self.last_update = max(1.0, float(log.version.max()) * given.updates_per_version)
+        self.last_update = max(1.0, float(log.version.max()) * settings.updates_per_version)
         _, begin, self.owner = np.unique(log.prompt, return_index=True, return_inverse=True)
         rank = np.arange(len(log.prompt)) - begin[self.owner]
         self._visits = [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
         """First visits of prompts, second ones, and so on."""
         before = np.maximum(0, np.arange(len(rank)) - 1)
-        kept = _drift_correlation(log.version[before], log.version, given.drift_versions)
-        self._kept = np.round(kept, 2)
+        # the correlation of the drifts of rlsim.learning.prompts at two versions
+        first, second = log.version[before] / settings.drift_versions, log.version / settings.drift_versions
+        a, b = (first % 1) * math.pi / 2, (second % 1) * math.pi / 2
+        apart = np.floor(second) - np.floor(first)
+        kept = np.where(apart == 0, np.cos(a - b), np.where(apart == 1, np.sin(a) * np.cos(b), 0.0))
+        self._kept: NDArray[np.float64] = np.round(kept, 2).astype(np.float64)
         untold = {
             2: len(self._visits) == 1,
-            TRANSFER: self.runs == 1 and (not self._own.told or given.gains == "reinforced"),
-            STUCK: not given.has_stuck,
+            TRANSFER: self.runs == 1 and (not self._own.told or settings.gains == "reinforced"),
+            STUCK: not settings.has_stuck,
         }
         self.free = [place for place in sorted(places) if not untold.get(place, False)]
         """Places of the unknowns that are fitted: those asked for of which the log may tell."""
@@ -189,11 +193,11 @@ class Likelihood:
 
         Shapes (visits,) and (visits, kinds * scores of the grid), of one kind of prompts after the other.
         """
-        made, law = self._of_scores(x), np.outer(self._kinds(x)[0], DENSITY).ravel()
-        chances, beliefs = np.empty(len(made)), np.empty_like(made)
+        scores, law = self._of_scores(x), np.outer(self._kinds(x)[0], DENSITY).ravel()
+        chances, beliefs = np.empty(len(scores)), np.empty_like(scores)
         for number, visits in enumerate(self._visits):
             prior = self._drifted(beliefs[visits - 1], self._kept[visits], float(x[2])) if number else law[None, :]
-            likely = prior * made[visits]
+            likely = prior * scores[visits]
             chances[visits] = np.maximum(likely.sum(1), LEAST_CHANCE)
             beliefs[visits] = likely / chances[visits][:, None]
         return np.log(chances), beliefs
@@ -207,68 +211,58 @@ class Likelihood:
 
     def _of_scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Likelihood of each visit at each score of the grid, of one kind of prompts after the other."""
-        given = self._given
+        settings = self._settings
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
         effect = BatchEffect.model_construct(
-            information_exponent=given.information_exponent, gains=given.gains, transfer=self.transfer(x)
+            information_exponent=settings.information_exponent, gains=settings.gains, transfer=self.transfer(x)
         )
         progress = ProgressCurve.model_construct(
-            asymptote=given.asymptote, half_updates=half, steepness=given.steepness
+            asymptote=settings.asymptote, half_updates=half, steepness=settings.steepness
         )
         curve = PopulationCurve(population, progress, RewardValues(), effect, self._gains, self._group_size)
         exponent = max(0.0, float(x[4]))
         moved = self._uniform(curve, effect.transfer) if self.runs == 1 else self._by_batches(curve, exponent)
         cases = np.stack([moved, self._log.successes, self._log.samples], axis=1)
-        (moved, successes, samples), case = _columns(np.unique(cases, axis=0, return_inverse=True))
+        distinct, case = np.unique(cases, axis=0, return_inverse=True)
+        moved, successes, samples = distinct.T[:, :, None]
         scores = np.concatenate([offset + population.spread * GRID for offset in self._kinds(x)[1]])
         logits = self._gains.all_moved(curve.level + scores[None, :], moved)
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 
     def _uniform(self, curve: PopulationCurve, transfer: float) -> NDArray[np.float64]:
         """Logits gained by each visit's prompt."""
-        updates = np.arange(self._log.version.max() + 2) * self._given.updates_per_version
+        updates = np.arange(self._log.version.max() + 2) * self._settings.updates_per_version
         skills = np.array([curve.skill(float(update)) for update in updates])
         common = transfer * skills[self._log.version]
         return common if transfer == 1.0 else common + (1 - transfer) * self._own.before(np.diff(skills))
 
     def _by_batches(self, curve: PopulationCurve, exponent: float) -> NDArray[np.float64]:
         """The same by ``rlsim.learning.course`` on what was trained on before."""
-        batches = self._log.batches
-        usual = float(np.median(batches[0].samples))
-        courses = [np.array(self._course(curve, each, exponent, usual)) for each in batches]
-        found = np.empty(len(self._log.version))
-        for run, skills in enumerate(courses):
+        values, usual = np.empty(len(self._log.version)), float(np.median(self._log.batches[0].samples))
+        for run, batches in enumerate(self._log.batches):
+            progress, course = 0.0, [0.0]
+            for variance, samples in zip(batches.variance.tolist(), batches.samples.tolist(), strict=True):
+                expected = reference_variance(curve.reward_variance(course[-1]), batches.group_size)
+                breadth = (samples / usual) ** self._settings.breadth_exponent
+                weight = (variance / max(_LEAST_VARIANCE, expected)) ** exponent * breadth
+                progress += self._settings.updates_per_version * weight
+                course.append(curve.skill(progress))
             of_run = self._log.run == run
-            found[of_run] = skills[np.minimum(self._log.version[of_run], len(skills) - 1)]
-        return found
-
-    def _course(self, curve: PopulationCurve, batches: Batches, exponent: float, usual: float) -> list[float]:
-        progress, skills = 0.0, [0.0]
-        for variance, samples in zip(batches.variance.tolist(), batches.samples.tolist(), strict=True):
-            expected = reference_variance(curve.reward_variance(skills[-1]), batches.group_size)
-            breadth = (samples / usual) ** self._given.breadth_exponent
-            worth = (variance / max(_LEAST_VARIANCE, expected)) ** exponent * breadth
-            progress += self._given.updates_per_version * worth
-            skills.append(curve.skill(progress))
-        return skills
+            values[of_run] = np.array(course)[np.minimum(self._log.version[of_run], len(course) - 1)]
+        return values
 
     def _drifted(
         self, beliefs: NDArray[np.float64], kept: NDArray[np.float64], persistence: float
     ) -> NDArray[np.float64]:
         """What is believed of scores by the next visit; a prompt stays of its kind."""
-        found = np.empty_like(beliefs)
+        drifted = np.empty_like(beliefs)
         for each in np.unique(kept):
             ahead = _next(min(LARGEST_TIE, persistence + (1 - persistence) * each))
             for start in range(0, beliefs.shape[1], len(GRID)):
                 of_kind = slice(start, start + len(GRID))
-                found[kept == each, of_kind] = beliefs[kept == each, of_kind] @ ahead
-        return found
-
-
-def _columns(found: tuple[NDArray[np.float64], NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    cases, case = found
-    return cases.T[:, :, None], case
+                drifted[kept == each, of_kind] = beliefs[kept == each, of_kind] @ ahead
+        return drifted
 
 
 @lru_cache(maxsize=128)
@@ -279,27 +273,21 @@ def _next(correlation: float) -> NDArray[np.float64]:
     return np.asarray(np.exp(-(apart**2) / 2) / (width * math.sqrt(2 * math.pi)) * (GRID[1] - GRID[0]))
 
 
-def _drift_correlation(
-    before: NDArray[np.int64], after: NDArray[np.int64], drift_versions: float
-) -> NDArray[np.float64]:
-    """Of the drifts of ``rlsim.learning.prompts`` at two versions."""
-    first, second = before / drift_versions, after / drift_versions
-    a, b = (first % 1) * math.pi / 2, (second % 1) * math.pi / 2
-    apart = np.floor(second) - np.floor(first)
-    return np.where(apart == 0, np.cos(a - b), np.where(apart == 1, np.sin(a) * np.cos(b), 0.0))
-
-
-def fit_learning(log: RewardLog, given: LearningSettings) -> LearningFit:
+def fit_learning(log: RewardLog, settings: LearningSettings) -> LearningFit:
     """Fit four prompts in five and judge by the others. Raises ``ParameterError`` for an asymptote that is passed."""
-    _refuse_low_ceiling(log, given)
+    late = log.version >= np.quantile(log.version, 0.8)
+    if log.of(late).rate >= settings.asymptote:
+        raise ParameterError(
+            "asymptote", settings.asymptote, f"above the success of the last versions ({log.of(late).rate:.3f})"
+        )
     held = (log.prompt * 2654435761 % 2**32) % HELD_OUT == 0
-    shares = dealt(log, given.information_exponent)
-    fitted = Likelihood(log.of(~held), given, shares[~held])
-    x, errors = _maximum(fitted, given)
+    shares = dealt(log, settings.information_exponent)
+    fitted = Likelihood(log.of(~held), settings, shares[~held])
+    x, errors = _maximum(fitted, settings)
     if fitted.runs == 1 and TRANSFER in fitted.free and Z95 * errors[TRANSFER] >= max(x[TRANSFER], 1 - x[TRANSFER]):
-        fitted = Likelihood(log.of(~held), given, shares[~held], PLACES - {TRANSFER})
-        x, errors = _maximum(fitted, given)
-    others = Likelihood(log.of(held), given, shares[held], frozenset(fitted.free))
+        fitted = Likelihood(log.of(~held), settings, shares[~held], PLACES - {TRANSFER})
+        x, errors = _maximum(fitted, settings)
+    others = Likelihood(log.of(held), settings, shares[held], frozenset(fitted.free))
     moved = x.copy()
     moved[3] *= others.last_update / fitted.last_update
     lengths = None if log.tokens is None else fit_lengths(fitted.lengths(x), others.lengths(moved))
@@ -308,25 +296,19 @@ def fit_learning(log: RewardLog, given: LearningSettings) -> LearningFit:
     rate = log.of(~held).rate
     won = log.of(held).successes.sum()
     one_rate = -(won * math.log(rate) + (samples - won) * math.log1p(-rate)) / samples
-    found = _named(x, errors, fitted)
+    parameters = _named(x, errors, fitted)
     if lengths is not None:
-        found |= {key: FittedParameter(*map(float, ratio)) for key, ratio in lengths.ratios.items()}
-    return LearningFit(found, loss / samples, float(one_rate), fitted.owner.max() + 1, len(log.prompt), given, lengths)
+        parameters |= {key: FittedParameter(*map(float, ratio)) for key, ratio in lengths.ratios.items()}
+    return LearningFit(
+        parameters, loss / samples, float(one_rate), fitted.owner.max() + 1, len(log.prompt), settings, lengths
+    )
 
 
-def _refuse_low_ceiling(log: RewardLog, given: LearningSettings) -> None:
-    late = log.version >= np.quantile(log.version, 0.8)
-    if log.of(late).rate >= given.asymptote:
-        raise ParameterError(
-            "asymptote", given.asymptote, f"above the success of the last versions ({log.of(late).rate:.3f})"
-        )
-
-
-def _maximum(likelihood: Likelihood, given: LearningSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _maximum(likelihood: Likelihood, settings: LearningSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Where the likelihood is largest, and standard errors by the sandwich over prompts."""
     from scipy.optimize import minimize
 
-    ceiling = math.log(given.asymptote / (1 - given.asymptote)) - 0.05
+    ceiling = math.log(settings.asymptote / (1 - settings.asymptote)) - 0.05
     worth = EXPONENTS if likelihood.runs > 1 else TRANSFERS
     bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:], worth, STUCK_SHARES]
     start = [min(START[0], ceiling - 0.1), *START[1:]]
@@ -336,8 +318,8 @@ def _maximum(likelihood: Likelihood, given: LearningSettings) -> tuple[NDArray[n
     def loss(x: NDArray[np.float64]) -> float:
         return -float(likelihood.by_prompt(x).sum())
 
-    found = minimize(loss, np.array(start), method="L-BFGS-B", bounds=bounds, options={"ftol": FLAT})
-    x = np.asarray(found.x)
+    optimum = minimize(loss, np.array(start), method="L-BFGS-B", bounds=bounds, options={"ftol": FLAT})
+    x = np.asarray(optimum.x)
     inside = x.copy()
     if likelihood.runs == 1 and TRANSFER in likelihood.free:
         inside[TRANSFER] = min(MOST_TRANSFER - 2 * STEP, max(2 * STEP, x[TRANSFER]))
@@ -349,24 +331,26 @@ def _named(x: NDArray[np.float64], errors: NDArray[np.float64], likelihood: Like
     low, high = x - Z95 * errors, x + Z95 * errors
     last = likelihood.last_update
     mean, spread = (1 / (1 + np.exp(-np.array([x[0], low[0], high[0]]))), np.exp([x[1], low[1], high[1]]))
-    found = {
+    parameters = {
         "population.mean_success": FittedParameter(*map(float, mean)),
         "population.spread": FittedParameter(*map(float, spread)),
     }
     if high[2] - low[2] > LEAST_WIDTH:
-        found["population.persistence"] = FittedParameter(
+        parameters["population.persistence"] = FittedParameter(
             float(x[2]), max(0.0, float(low[2])), min(1.0, float(high[2]))
         )
     if x[3] > 1e-6:
         slowest = last / float(low[3]) if low[3] > 0 else math.inf
-        found["curve.half_updates"] = FittedParameter(last / float(x[3]), last / float(high[3]), slowest)
+        parameters["curve.half_updates"] = FittedParameter(last / float(x[3]), last / float(high[3]), slowest)
     if likelihood.runs > 1:
-        found["effect.information_exponent"] = FittedParameter(float(x[4]), max(0.0, float(low[4])), float(high[4]))
+        parameters["effect.information_exponent"] = FittedParameter(
+            float(x[4]), max(0.0, float(low[4])), float(high[4])
+        )
     elif TRANSFER in likelihood.free:
         value = 1.0 if x[TRANSFER] >= MOST_TRANSFER else float(x[TRANSFER])
-        found["effect.transfer"] = FittedParameter(value, max(0.0, float(low[4])), min(1.0, float(high[4])))
+        parameters["effect.transfer"] = FittedParameter(value, max(0.0, float(low[4])), min(1.0, float(high[4])))
     if STUCK in likelihood.free:
-        found["population.stuck_share"] = FittedParameter(
+        parameters["population.stuck_share"] = FittedParameter(
             float(x[STUCK]), max(0.0, float(low[STUCK])), float(high[STUCK])
         )
-    return found
+    return parameters

@@ -51,9 +51,9 @@ class LengthVisits:
 
     def explained(self, x: NDArray[np.float64], mean_tokens: float) -> float:
         """Share of the variance of mean tokens, by visit and outcome, about ``mean_tokens`` that ``x`` explains."""
-        seen = self.samples > 0
-        mean, count = (self.tokens / np.maximum(1, self.samples))[seen], self.samples[seen]
-        missed = float(count @ (mean - np.exp(self.log_means(x))[seen]) ** 2)
+        sampled = self.samples > 0
+        mean, count = (self.tokens / np.maximum(1, self.samples))[sampled], self.samples[sampled]
+        missed = float(count @ (mean - np.exp(self.log_means(x))[sampled]) ** 2)
         apart = float(count @ (mean - mean_tokens) ** 2)
         return 1 - missed / apart if apart else 0.0
 
@@ -88,8 +88,8 @@ def fit_lengths(fitted: LengthVisits, held: LengthVisits) -> LengthRatios:
     if Z95 * errors[STUCK] > UNTOLD:
         free = range(STUCK)
         x, errors = _maximum(fitted, free)
-    found = np.exp(np.clip([x, x - Z95 * errors, x + Z95 * errors], *RATIOS))
-    ratios = {name: found[:, place] for place, name in NAMES.items() if place in free}
+    ends = np.exp(np.clip([x, x - Z95 * errors, x + Z95 * errors], *RATIOS))
+    ratios = {name: ends[:, place] for place, name in NAMES.items() if place in free}
     return LengthRatios(ratios, held.explained(x, float(fitted.tokens.sum() / fitted.samples.sum())))
 
 

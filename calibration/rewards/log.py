@@ -85,10 +85,10 @@ def read_rewards(path: Path, success_at: float = 1.0) -> RewardLog:
     prompt, version, successes, samples = (
         groups[name].to_numpy(np.int64) for name in ("prompt", "version", "successes", "samples")
     )
-    told = (_batches(rows),) if {"version", "step"} <= set(rows) else ()
-    made, made_won = (groups[name].to_numpy(np.int64) for name in ("tokens", "tokens_won"))
-    tokens = np.stack([made - made_won, made_won], axis=1) if made.any() else None
-    return _checked(RewardLog(prompt, version, successes, samples, np.zeros(len(groups), np.int64), told, tokens))
+    batches = (_batches(rows),) if {"version", "step"} <= set(rows) else ()
+    total, won = (groups[name].to_numpy(np.int64) for name in ("tokens", "tokens_won"))
+    tokens = np.stack([total - won, won], axis=1) if total.any() else None
+    return _checked(RewardLog(prompt, version, successes, samples, np.zeros(len(groups), np.int64), batches, tokens))
 
 
 def read_runs(paths: Sequence[Path], success_at: float = 1.0, are_alike: bool = False) -> RewardLog:
@@ -107,8 +107,8 @@ def read_runs(paths: Sequence[Path], success_at: float = 1.0, are_alike: bool = 
     version, successes, samples = (
         np.concatenate([getattr(log, name) for log in logs]) for name in ("version", "successes", "samples")
     )
-    told = [log.tokens for log in logs if log.tokens is not None]
-    tokens = np.concatenate(told) if len(told) == len(logs) else None
+    logged = [log.tokens for log in logs if log.tokens is not None]
+    tokens = np.concatenate(logged) if len(logged) == len(logs) else None
     if are_alike:
         return RewardLog(prompt, version, successes, samples, np.zeros_like(version), tokens=tokens)
     run = np.repeat(np.arange(len(logs)), [len(log.prompt) for log in logs])

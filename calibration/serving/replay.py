@@ -9,7 +9,7 @@ constant a token, so that the mean time to first token is right too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,16 +84,16 @@ def find_tables(folder: Path, settings: EngineSettings) -> Path:
     """The tables of a run named ``gpu_model`` among ``kernel-tables/gpu_organisation_model_dtype_tpN`` beside it."""
     gpu, name = folder.name.split("_")[0], settings.model.rsplit("/", 1)[-1].lower()
     ending = f"_tp{settings.tensor_parallel}"
-    found = sorted((folder.resolve().parent / "kernel-tables").glob("*/dense.csv"))
-    fitting = [file.parent for file in found if _names_all(file.parent.name.lower(), gpu.lower(), name, ending)]
+
+    def matches(folder: str) -> bool:
+        return folder.startswith(f"{gpu.lower()}_") and f"_{name}_" in folder and folder.endswith(ending)
+
+    tables = sorted((folder.resolve().parent / "kernel-tables").glob("*/dense.csv"))
+    fitting = [file.parent for file in tables if matches(file.parent.name.lower())]
     if len(fitting) != 1:
-        names = [file.parent.name for file in found]
+        names = [file.parent.name for file in tables]
         raise ParameterError("tables", names, f"exactly one folder {gpu}_..._{name}_...{ending} in kernel-tables")
     return fitting[0]
-
-
-def _names_all(folder: str, gpu: str, name: str, ending: str) -> bool:
-    return folder.startswith(f"{gpu}_") and f"_{name}_" in folder and folder.endswith(ending)
 
 
 def engine_limits(run: RecordedRun) -> EngineLimits:
@@ -169,12 +169,23 @@ class _Replay:
 
     def run(self) -> Replayed:
         while self._left:
-            self._take_arrivals()
+            arrived = []
+            while self._next < len(self._arrivals) and self._arrivals[self._next] <= self._now:
+                arrived.append(self._requests[self._next])
+                self._next += 1
+            idle = not self._scheduler.running_count and not self._noticed
+            waits = self._asynchronous and not idle
+            admitted, self._noticed = (self._noticed, arrived) if waits else (self._noticed + arrived, [])
+            for request in admitted:
+                request.arrival = self._now
+                self._replica.submit(request)
             end = self._replica.begin(self._now)
             if end is not None:
                 self._run_window(end)
             elif not self._noticed:
-                self._skip_to_arrival()
+                if self._next == len(self._arrivals):
+                    raise ParameterError("kv_blocks", self._limits.kv_blocks, "enough for the longest request")
+                self._now = self._arrivals[self._next]
         self._gauges.append(Gauge(to_seconds(self._now), 0, 0))
         scheduler = self._scheduler
         peak = self._limits.kv_blocks - self._least_free
@@ -186,20 +197,6 @@ class _Replay:
             peak,
             tuple(self._windows),
         )
-
-    def _take_arrivals(self) -> None:
-        arrived = []
-        while self._next < len(self._arrivals) and self._arrivals[self._next] <= self._now:
-            arrived.append(self._requests[self._next])
-            self._next += 1
-        idle = not self._scheduler.running_count and not self._noticed
-        admitted, self._noticed = (self._noticed, arrived) if self._waits(idle) else (self._noticed + arrived, [])
-        for request in admitted:
-            request.arrival = self._now
-            self._replica.submit(request)
-
-    def _waits(self, idle: bool) -> bool:
-        return self._asynchronous and not idle
 
     def _run_window(self, end: Ticks) -> None:
         if self._noticed:
@@ -215,11 +212,6 @@ class _Replay:
             self._ends[request.sample] = end
             self._left -= 1
         self._now = end
-
-    def _skip_to_arrival(self) -> None:
-        if self._next == len(self._arrivals):
-            raise ParameterError("kv_blocks", self._limits.kv_blocks, "enough for the longest request")
-        self._now = self._arrivals[self._next]
 
     def _timelines(self) -> Iterator[Timeline]:
         for recorded, request, end in zip(self._recorded, self._requests, self._ends, strict=True):
@@ -247,6 +239,8 @@ def fit_terms(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynch
     On one GPU the host overhead alone, by the mean end-to-end latency; on several both terms, by the least squared
     relative errors of that and of the mean time to first token.
     """
+    from scipy.optimize import minimize, minimize_scalar
+
     half = len(run.timelines) // 2
     if half == 0:
         raise ParameterError("requests.jsonl", len(run.timelines), "at least two requests")
@@ -257,28 +251,21 @@ def fit_terms(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynch
         return _mean_latencies(simulated.timelines[:half]) / measured - 1.0
 
     if run.settings.tensor_parallel == 1:
-        return _fit_host(lambda terms: float(errors(terms)[1] ** 2))
-    return _fit_host_and_all_reduce(lambda terms: float((errors(terms) ** 2).sum()))
-
-
-def _fit_host(loss: Callable[[Terms], float]) -> Terms:
-    from scipy.optimize import minimize_scalar
-
-    bounds = (0.0, LARGEST_HOST_SECONDS)
-    fit = minimize_scalar(lambda host: loss(Terms(host)), bounds=bounds, method="bounded", options={"xatol": 1e-6})
-    return Terms(float(fit.x))
-
-
-def _fit_host_and_all_reduce(loss: Callable[[Terms], float]) -> Terms:
-    from scipy.optimize import minimize
-
+        bounds = (0.0, LARGEST_HOST_SECONDS)
+        scalar_fit = minimize_scalar(
+            lambda host: float(errors(Terms(host))[1] ** 2),
+            bounds=bounds,
+            method="bounded",
+            options={"xatol": 1e-6},
+        )
+        return Terms(float(scalar_fit.x))
     largest = np.array([LARGEST_HOST_SECONDS, LARGEST_ALL_REDUCE_SECONDS])
 
-    def loss_of(shares: NDArray[np.float64]) -> float:
-        return loss(Terms(*(shares * largest).tolist()))
+    def loss(shares: NDArray[np.float64]) -> float:
+        return float((errors(Terms(*(shares * largest).tolist())) ** 2).sum())
 
     fit = minimize(
-        loss_of,
+        loss,
         x0=np.array([0.1, 0.1]),
         bounds=[(0.0, 1.0)] * 2,
         method="Nelder-Mead",

@@ -113,20 +113,17 @@ def score(run: RecordedRun, replayed: Replayed, first_scored: int) -> Iterator[S
     measured, predicted = run.timelines[first_scored:], replayed.timelines[first_scored:]
     for name, latency in (
         ("TTFT", first_token_seconds),
-        ("TPOT", _per_output_token),
+        ("TPOT", per_output_token_seconds),
         ("end-to-end", end_to_end_seconds),
     ):
-        yield from _latency_rows(name, latency(measured), latency(predicted))
+        logged, simulated = latency(measured), latency(predicted)
+        yield _mean_row(f"{name} mean", logged, simulated)
+        for percent in (50, 99):
+            percentiles = (float(np.percentile(values, percent)) for values in (logged, simulated))
+            yield ScoreRow(f"{name} p{percent}", *percentiles)
     yield ScoreRow("makespan", _makespan(run.timelines), _makespan(replayed.timelines))
     if run.gauges:
         yield from _gauge_rows(run.gauges, replayed.gauges)
-
-
-def _latency_rows(name: str, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> Iterator[ScoreRow]:
-    yield _mean_row(f"{name} mean", measured, predicted)
-    for percent in (50, 99):
-        values = [float(np.percentile(latencies, percent)) for latencies in (measured, predicted)]
-        yield ScoreRow(f"{name} p{percent}", *values)
 
 
 def _gauge_rows(measured: Sequence[Gauge], simulated: Sequence[Gauge]) -> Iterator[ScoreRow]:
@@ -144,17 +141,17 @@ def _mean_row(statistic: str, measured: NDArray[np.float64], predicted: NDArray[
 
 
 def first_token_seconds(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
-    """From queued to the first token."""
+    """Seconds from queued to the first token, shape (requests,)."""
     return np.array([timeline.first_token_seconds - timeline.queued_seconds for timeline in timelines])
 
 
 def end_to_end_seconds(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
-    """From queued to the last token."""
+    """Seconds from queued to the last token, shape (requests,)."""
     return np.array([timeline.last_token_seconds - timeline.queued_seconds for timeline in timelines])
 
 
-def _per_output_token(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
-    """Between tokens after the first."""
+def per_output_token_seconds(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
+    """Mean seconds between the tokens after the first, shape (requests,)."""
     decoding = [timeline.last_token_seconds - timeline.first_token_seconds for timeline in timelines]
     return np.array(decoding) / [max(1, timeline.output_tokens - 1) for timeline in timelines]
 

@@ -8,14 +8,14 @@ kv_cache and resolved_config of vLLM) and, if there is one, ``timeseries.csv`` (
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from calibration.logs.records import json_object
 from rlsim.core.errors import ParameterError
 from rlsim.costs.fields import Fields, read_json_object
 
@@ -78,7 +78,13 @@ def read_run(directory: Path) -> RecordedRun:
     if not lines:
         raise ParameterError("requests.jsonl", "no requests", "one JSON object a line")
     start = min(line.number("queued_ts") for line in lines)
-    timelines = sorted((_timeline(line, start) for line in lines), key=lambda timeline: timeline.queued_seconds)
+    timelines = []
+    for line in lines:
+        queued, first, last = (line.number(key) - start for key in ("queued_ts", "first_token_ts", "last_token_ts"))
+        if not queued <= first <= last:
+            raise line.fault("first_token_ts", "a time from queued_ts to last_token_ts")
+        timelines.append(Timeline(line.integer("input_toks"), line.integer("output_toks"), queued, first, last))
+    timelines.sort(key=lambda timeline: timeline.queued_seconds)
     gauges = directory / "timeseries.csv"
     offset = _sampling_offset(meta, lines)
     return RecordedRun(
@@ -98,24 +104,7 @@ def _request_lines(file: Path) -> Iterator[Fields]:
         raise ParameterError(file.name, str(file), f"a readable file ({error})") from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield Fields(_object(line, f"{file.name}:{number}"), f"{file.name}:{number}", file.name)
-
-
-def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        tree = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ParameterError(where, line[:80], "a JSON object") from error
-    if not isinstance(tree, dict):
-        raise ParameterError(where, line[:80], "a JSON object")
-    return tree
-
-
-def _timeline(line: Fields, start: float) -> Timeline:
-    queued, first, last = (line.number(key) - start for key in ("queued_ts", "first_token_ts", "last_token_ts"))
-    if not queued <= first <= last:
-        raise line.fault("first_token_ts", "a time from queued_ts to last_token_ts")
-    return Timeline(line.integer("input_toks"), line.integer("output_toks"), queued, first, last)
+            yield Fields(json_object(line, f"{file.name}:{number}"), f"{file.name}:{number}", file.name)
 
 
 def _settings(meta: Fields) -> EngineSettings:

@@ -69,10 +69,10 @@ class TableCase:
     @property
     def backend_version(self) -> str:
         """The version whose kernels are asked for."""
-        found = VERSIONS.get((self.backend, self.system)) or VERSIONS.get((self.backend, ""))
-        if not self.version and found is None:
+        known_version = VERSIONS.get((self.backend, self.system)) or VERSIONS.get((self.backend, ""))
+        if not self.version and known_version is None:
             raise ParameterError("backend_version", self.version, f"the version of {self.backend} in the tables")
-        return self.version or str(found)
+        return self.version or str(known_version)
 
     @property
     def model_name(self) -> str:

@@ -57,36 +57,24 @@ class GridPoint(NamedTuple):
 
 def grid(tables: StepTables, kv_capacity_tokens: int) -> Iterator[GridPoint]:
     """Decode, prefill and mixed steps that fit the KV cache."""
-    yield from _decode_grid(tables, kv_capacity_tokens)
-    yield from _prefill_grid(tables, kv_capacity_tokens)
-    yield from _mixed_grid(tables, kv_capacity_tokens)
-
-
-def _decode_grid(tables: StepTables, capacity: int) -> Iterator[GridPoint]:
     for batch in BATCHES:
         for context in CONTEXTS:
-            if batch * context <= capacity:
+            if batch * context <= kv_capacity_tokens:
                 milliseconds = tables.decode_step_latency(batch, context - 2, 2)
                 sample = StepSample(milliseconds / 1e3, decodes=batch, kv_tokens=batch * context)
                 yield GridPoint(sample, _is_third(batch, BATCHES) or _is_third(context, CONTEXTS))
-
-
-def _prefill_grid(tables: StepTables, capacity: int) -> Iterator[GridPoint]:
     for cached in CACHED:
         for tokens in CHUNKS:
-            if cached + tokens <= capacity:
+            if cached + tokens <= kv_capacity_tokens:
                 milliseconds = tables.predict_prefill_latency(1, cached + tokens, cached)
                 pairs = attention_pairs(tokens, cached)
                 sample = StepSample(milliseconds / 1e3, chunks=1, prefill_tokens=tokens, pairs=pairs)
                 yield GridPoint(sample, _is_third(tokens, CHUNKS) or _is_third(cached, CACHED))
-
-
-def _mixed_grid(tables: StepTables, capacity: int) -> Iterator[GridPoint]:
     for prompt in PROMPTS:
         for batch in BATCHES_BESIDE:
             for chunks in PROMPTS_IN_STEP:
                 tokens = chunks * prompt
-                if tokens <= MAX_PREFILL_TOKENS and batch * prompt + tokens <= capacity:
+                if tokens <= MAX_PREFILL_TOKENS and batch * prompt + tokens <= kv_capacity_tokens:
                     held_out = _is_third(batch, BATCHES) or _is_third(chunks, PROMPTS_IN_STEP)
                     yield GridPoint(_mixed(tables, prompt, batch, chunks), held_out)
 

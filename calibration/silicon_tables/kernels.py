@@ -163,7 +163,16 @@ class KernelTables:
             if tokens <= dense.counts[-1] and row.cached <= high and (low <= row.context <= high or not row.decodes):
                 sequences = row.decodes + (row.chunk > 0)
                 seconds = _at(dense, tokens) + _at(head, sequences) + decoder_layers * row.seconds
-                samples.append(_sample(row, seconds))
+                samples.append(
+                    StepSample(
+                        seconds,
+                        decodes=row.decodes,
+                        kv_tokens=row.decodes * row.context,
+                        chunks=int(row.chunk > 0),
+                        prefill_tokens=row.chunk,
+                        pairs=attention_pairs(row.chunk, row.cached),
+                    )
+                )
         return samples
 
     def _decode_rows(self) -> dict[int, list[AttentionTime]]:
@@ -191,10 +200,14 @@ def read_kernel_tables(directory: Path) -> KernelTables:
     Raises ``ParameterError`` for a missing or too large file, a missing column, a layer whose place in the
     forward pass is not known, and a value that is not a count or a time.
     """
+    file, attention = directory / "attention.csv", []
+    for line, row in _rows(file, (*ATTENTION_COLUMNS, "time_us")):
+        chunk, cached, decodes, context = (_count(file, line, row, column) for column in ATTENTION_COLUMNS)
+        attention.append(AttentionTime(chunk, cached, decodes, context, _seconds(file, line, row)))
     return KernelTables(
         dense=_curves(directory / "dense.csv", "tokens", DENSE_LAYERS),
         per_sequence=_curves(directory / "per_sequence.csv", "sequences", SEQUENCE_LAYERS),
-        attention=tuple(_attention(directory / "attention.csv")),
+        attention=tuple(attention),
         source=f"layer-time tables {directory.name}",
     )
 
@@ -207,18 +220,11 @@ def _curves(file: Path, by: str, known: Iterable[str]) -> dict[str, KernelCurve]
         points.setdefault(row["layer"], {})[_count(file, line, row, by)] = _seconds(file, line, row)
     if not points:
         raise ParameterError(file.name, "no rows", "one row a layer and count")
-    return {layer: _curve(times) for layer, times in points.items()}
-
-
-def _curve(times: dict[int, float]) -> KernelCurve:
-    counts = sorted(times)
-    return KernelCurve(tuple(counts), tuple(times[count] for count in counts))
-
-
-def _attention(file: Path) -> Iterator[AttentionTime]:
-    for line, row in _rows(file, (*ATTENTION_COLUMNS, "time_us")):
-        chunk, cached, decodes, context = (_count(file, line, row, column) for column in ATTENTION_COLUMNS)
-        yield AttentionTime(chunk, cached, decodes, context, _seconds(file, line, row))
+    curves = {}
+    for layer, times in points.items():
+        counts = sorted(times)
+        curves[layer] = KernelCurve(tuple(counts), tuple(times[count] for count in counts))
+    return curves
 
 
 def _rows(file: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -282,14 +288,3 @@ def _mixed_slope(rows: Sequence[AttentionTime], pair_seconds: float, constant: f
 
 def _at(curve: KernelCurve, count: int) -> float:
     return float(interpolate(np.array([count]), *curve)[0])
-
-
-def _sample(row: AttentionTime, seconds: float) -> StepSample:
-    return StepSample(
-        seconds,
-        decodes=row.decodes,
-        kv_tokens=row.decodes * row.context,
-        chunks=int(row.chunk > 0),
-        prefill_tokens=row.chunk,
-        pairs=attention_pairs(row.chunk, row.cached),
-    )

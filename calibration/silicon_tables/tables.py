@@ -120,7 +120,10 @@ def _provenance(case: TableCase, date: str) -> Provenance:
 
 
 def _known(case: TableCase, tables: StepTables) -> dict[str, Any]:
-    measured = f"{_measured_share(tables):.0%} of a step of 64 decodes at 2048 tokens is of measured kernels"
+    operations = tables.decode_step_per_op(64, 2046, 2)
+    silicon = sum(milliseconds for _, milliseconds, _, label in operations if label == "silicon")
+    share = silicon / sum(milliseconds for _, milliseconds, _, _ in operations)
+    measured = f"{share:.0%} of a step of 64 decodes at 2048 tokens is of measured kernels"
     return {
         "method": METHOD | {"decode": f"{METHOD['decode']}; {measured}, the rest the tables estimate"},
         "command": case.command,
@@ -132,13 +135,6 @@ def _known(case: TableCase, tables: StepTables) -> dict[str, Any]:
 def libraries(case: TableCase) -> dict[str, str]:
     """Versions that the figures come from."""
     return {"aiconfigurator-core": _package_version(), case.backend: case.backend_version}
-
-
-def _measured_share(tables: StepTables) -> float:
-    """Of the time of a decode step, by the tables' own labels."""
-    operations = tables.decode_step_per_op(64, 2046, 2)
-    measured = sum(milliseconds for _, milliseconds, _, label in operations if label == "silicon")
-    return measured / sum(milliseconds for _, milliseconds, _, _ in operations)
 
 
 def _package_version() -> str:
@@ -173,8 +169,8 @@ def build_catalog(
 def is_made(case: TableCase, file: Path) -> bool:
     """Whether ``file`` is the profile of the case, from the tables that are installed."""
     try:
-        made = load_profile(file)
+        profile = load_profile(file)
     except ParameterError:
         return False
-    step = made.step
+    step = profile.step
     return step is not None and (step.evidence.command, step.evidence.libraries) == (case.command, libraries(case))

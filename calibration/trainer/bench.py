@@ -19,8 +19,12 @@ from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
 
 BUILT_IN = {
-    "small6x512": Architecture("small6x512", 6, 512, 8, 4, 64, 1408, 4096, tied_embeddings=True),
-    "tiny2x128": Architecture("tiny2x128", 2, 128, 4, 2, 32, 256, 512, tied_embeddings=True),
+    "small6x512": Architecture(
+        "small6x512", layers=6, hidden=512, heads=8, kv_heads=4, head_dim=64, ffn=1408, vocab=4096, tied_embeddings=True
+    ),
+    "tiny2x128": Architecture(
+        "tiny2x128", layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=256, vocab=512, tied_embeddings=True
+    ),
 }
 """Shapes for a machine without a GPU."""
 LEARNING_RATE = 1e-5
@@ -49,7 +53,12 @@ class TrainerBench:
         self.device = torch.device("cuda", rank) if recipe.device == "cuda" else torch.device("cpu")
         torch.manual_seed(0)
         self.config = _config(recipe)
-        self.model = _sharded(torch, _build(torch, self.config, self.device), recipe)
+        transformers = require("transformers", "calibrate")
+        transformers.AttentionInterface.register(ATTENTION, _segmented_attention)
+        with torch.device(self.device):
+            model = transformers.AutoModelForCausalLM.from_config(self.config, dtype=torch.bfloat16)
+        model.set_attn_implementation(ATTENTION)
+        self.model = _sharded(torch, model.train(), recipe)
         self._parameters = list(self.model.parameters())
         self._masters = self._parameters if recipe.ranks > 1 else _masters(torch, self._parameters)
         self._optimizer = torch.optim.AdamW(self._masters, lr=LEARNING_RATE, fused=True)
@@ -84,12 +93,23 @@ class TrainerBench:
         return seconds
 
     def peak_bytes(self) -> int:
-        """Memory high-water mark since the last call: of the GPU's allocator, or of the process."""
+        """Memory high-water mark since the last call: of the GPU's allocator, or of the process.
+
+        Of the process since its start where the kernel cannot reset the mark (other systems than Linux).
+        """
         if self.device.type == "cuda":
             peak = int(self._torch.cuda.max_memory_allocated(self.device))
             self._torch.cuda.reset_peak_memory_stats(self.device)
             return peak
-        return _peak_resident_bytes()
+        status = Path("/proc/self/status")
+        if not status.exists():
+            import resource
+
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        return int(line.split()[1]) * 1024
 
     def _work(self, point: TrainerPoint, parts: list[tuple[int, ...]]) -> None:
         if point.work in ("logprob", "step"):
@@ -186,15 +206,6 @@ def _config(recipe: TrainerRecipe) -> Any:
     )
 
 
-def _build(torch: Any, config: Any, device: Any) -> Any:
-    transformers = require("transformers", "calibrate")
-    transformers.AttentionInterface.register(ATTENTION, _segmented_attention)
-    with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.set_attn_implementation(ATTENTION)
-    return model.train()
-
-
 def _sharded(torch: Any, model: Any, recipe: TrainerRecipe) -> Any:
     """FSDP2 over all ranks, a layer at a time: fp32 shards, bf16 compute, fp32 gradient reduction."""
     if recipe.ranks == 1:
@@ -213,14 +224,14 @@ def _masters(torch: Any, parameters: list[Any]) -> list[Any]:
 
 
 def _segmented_attention(
-    module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float | None = None, **given: Any
+    module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float | None = None, **arguments: Any
 ) -> tuple[Any, None]:
     """Causal attention within each segment of a packed row, or within each row; shapes (rows, heads, tokens, width)."""
     import torch
 
     attend = torch.nn.functional.scaled_dot_product_attention
     grouped = query.shape[1] != key.shape[1]
-    segments = given.get("rlsim_segments") or (query.shape[2],)
+    segments = arguments.get("rlsim_segments") or (query.shape[2],)
     parts = zip(*(tensor.split(segments, dim=2) for tensor in (query, key, value)), strict=True)
     mixed = [attend(*part, is_causal=True, scale=scaling, enable_gqa=grouped) for part in parts]
     return torch.cat(mixed, dim=2).transpose(1, 2).contiguous(), None
@@ -230,16 +241,3 @@ def _cut(point: TrainerPoint) -> list[tuple[int, ...]]:
     """The samples of each micro-batch: contiguous and equal in number."""
     each = max(1, -(-len(point.lengths) // point.micro_batches))
     return [point.lengths[start : start + each] for start in range(0, len(point.lengths), each)]
-
-
-def _peak_resident_bytes() -> int:
-    """Since the last call where the kernel can reset the mark (Linux), else since the start of the process."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return int(line.split()[1]) * 1024

@@ -58,6 +58,11 @@ def fit_trainer(
     fit = fit_points(design.fitted, even[: len(design.fitted)], architecture, peak_flops, upward_bias(table))
     expected = predicted(fit, design.held_out, architecture)
     measured = odd[len(design.fitted) :]
+    by_kind = {}
+    for work in get_args(Work):
+        chosen = [index for index, point in enumerate(design.held_out) if point.work == work]
+        if chosen:
+            by_kind[work] = hold_out(expected[chosen], measured[chosen], [design.held_out[index] for index in chosen])
     works = [point.work for point in design.points]
     kinds = {work: [i for i, other in enumerate(works) if other == work] for work in get_args(Work)}
     floors = {work: noise_floor(even[of_kind], odd[of_kind]) for work, of_kind in kinds.items() if of_kind}
@@ -65,7 +70,7 @@ def fit_trainer(
         law=fit,
         coefficients=_coefficients(fit, table.shape[0] // 2 * len(design.fitted)),
         hold_out=hold_out(expected, measured, design.held_out),
-        hold_out_by_kind=_by_kind(design.held_out, expected, measured),
+        hold_out_by_kind=by_kind,
         noise_floor={name: round(floor, 5) for name, floor in ({"all": noise_floor(even, odd)} | floors).items()},
         sampled=_sampled(design, table),
     )
@@ -123,17 +128,6 @@ def _coefficients(fit: LinearFit, samples: int) -> dict[str, Coefficient]:
         unit = "FLOP/s" if column < RATES else "s"
         coefficients[name] = Coefficient(value, unit, low, high, samples=samples)
     return coefficients
-
-
-def _by_kind(
-    points: Sequence[TrainerPoint], expected: NDArray[np.float64], measured: NDArray[np.float64]
-) -> dict[str, HoldOutError]:
-    errors = {}
-    for work in get_args(Work):
-        chosen = [index for index, point in enumerate(points) if point.work == work]
-        if chosen:
-            errors[work] = hold_out(expected[chosen], measured[chosen], [points[index] for index in chosen])
-    return errors
 
 
 def _sampled(design: TrainerDesign, table: NDArray[np.float64]) -> dict[str, Sampled]:

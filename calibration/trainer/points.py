@@ -102,15 +102,12 @@ def _shapes(most_tokens: int, longest: int) -> Iterator[tuple[tuple[int, ...], P
         equal = dict.fromkeys((min(tokens, longest), min(tokens // 4, longest)))
         kinds: list[tuple[tuple[int, ...], Packing]] = [((n,) * (tokens // n), "packed") for n in equal]
         if halvings < 3:
-            kinds.append((_ragged(tokens, longest), "packed" if halvings % 2 else "padded"))
+            parts = (0.4, 0.2, 0.1, 0.1)
+            kinds.append(
+                (tuple(min(longest, round(tokens * part)) for part in parts), "packed" if halvings % 2 else "padded")
+            )
         turn = halvings % len(kinds)
         yield from kinds[turn:] + kinds[:turn]
-
-
-def _ragged(tokens: int, longest: int) -> tuple[int, ...]:
-    """A long sample, a middling one and short ones: what padding wastes most on."""
-    parts = (0.4, 0.2, 0.1, 0.1)
-    return tuple(min(longest, round(tokens * part)) for part in parts)
 
 
 def _step(most_tokens: int, longest: int) -> TrainerPoint:

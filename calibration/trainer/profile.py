@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -71,7 +71,11 @@ def calibrate_torch(request: TorchRequest, tell: Callable[[str], None] = lambda 
     subject = Subject(recipe.architecture.name, hardware.device_label(device), "torch", torch.__version__)
     kept_beside(request.out, subject)
     with trainer_group(recipe) as group:
-        peak_flops = _peak_flops(torch, group, subject.device)
+        # no rate is above the data sheet's, or with a margin for noise that of a large matrix product
+        if subject.device in catalogue.device_names():
+            peak_flops = catalogue.device(subject.device).bf16_flops
+        else:
+            peak_flops = PEAK_MARGIN * hardware.matmul_flops(torch, group.trainer.device)
         points, table, peak_bytes = _timed(group, recipe, request, subject, peak_flops, tell)
     fit = fit_trainer(points, table, recipe.architecture, peak_flops)
     training = _section(fit, recipe, table, request, subject, peak_bytes)
@@ -124,11 +128,11 @@ def keys(profile: Profile, fit: TrainingFit, architecture: Architecture) -> Iter
 def _interval(key: str, fit: TrainingFit, device: Device) -> str:
     from rlsim.costs.training import RATES
 
-    found = fit.coefficients.get(RATES.get(key, key))
-    if found is None or found.low is None or found.high is None:
-        return "" if found else " # an update less the memory traffic that the cost model adds"
+    coefficient = fit.coefficients.get(RATES.get(key, key))
+    if coefficient is None or coefficient.low is None or coefficient.high is None:
+        return "" if coefficient else " # an update less the memory traffic that the cost model adds"
     scale = device.bf16_flops if key in RATES else 1.0
-    return f" # {found.low / scale:.4g} to {found.high / scale:.4g}"
+    return f" # {coefficient.low / scale:.4g} to {coefficient.high / scale:.4g}"
 
 
 def _timed(
@@ -177,13 +181,6 @@ def _largest(group: RankGroup, budget_seconds: float) -> int:
             break
         tokens *= 2
     return tokens
-
-
-def _peak_flops(torch: Any, group: RankGroup, label: str) -> float:
-    """What no rate is above: the data sheet's, or with a margin for noise that of a large matrix product."""
-    if label in catalogue.device_names():
-        return catalogue.device(label).bf16_flops
-    return PEAK_MARGIN * hardware.matmul_flops(torch, group.trainer.device)
 
 
 def _section(

@@ -37,8 +37,12 @@ class WeightPayload:
 
     @property
     def piece_bytes(self) -> int:
-        """Of one piece."""
+        """Bytes of one piece."""
         return self.size_bytes // self.tensors
+
+    def part(self, piece: int) -> slice:
+        """Bytes of the whole that the piece is."""
+        return slice(piece * self.piece_bytes, (piece + 1) * self.piece_bytes)
 
     def __str__(self) -> str:
         return f"{self.size_bytes / 1e6:.1f} MB in {self.tensors} tensors"
@@ -59,25 +63,25 @@ class PathSetup:
 
 
 End = Callable[[WeightPayload], None]
-"""Does one end's part for a parcel; the sender's returns when the receiver has all of it."""
+"""Does one end's part for a payload; the sender's returns when the receiver has all of it."""
 
 
 @contextmanager
 def open_path(
     path: str, most_bytes: int, folder: Path, device: str = "cpu"
 ) -> Iterator[Callable[[WeightPayload], float]]:
-    """A path with a receiver in a process of its own: call it with a parcel for its seconds."""
+    """A path with a receiver in a process of its own: call it with a payload for its seconds."""
     segment = SharedMemory(create=True, size=most_bytes)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     with tempfile.TemporaryDirectory(dir=folder, prefix=".rlsim-weights-") as files:
-        way = PathSetup(path, most_bytes, files, segment.name, free_port(), device)
-        receiver = context.Process(target=_receive, args=(way, there), daemon=True)
+        setup = PathSetup(path, most_bytes, files, segment.name, free_port(), device)
+        receiver = context.Process(target=_receive, args=(setup, there), daemon=True)
         receiver.start()
         try:
             there.close()
-            send = _sender(way, here)
-            yield lambda parcel: _timed(send, here, parcel)
+            send = _end(setup, here, sends=True)
+            yield lambda payload: _timed(send, here, payload)
             here.send(None)
             receiver.join()
         finally:
@@ -92,111 +96,93 @@ def transport_name(path: str, device: str) -> str:
     return path if path != "broadcast" else f"{'nccl' if device == 'cuda' else 'gloo'}-broadcast"
 
 
-def _timed(send: End, connection: Connection, parcel: WeightPayload) -> float:
-    connection.send(parcel)
+def _timed(send: End, connection: Connection, payload: WeightPayload) -> float:
+    connection.send(payload)
     connection.recv()
     start = time.perf_counter()
-    send(parcel)
+    send(payload)
     return time.perf_counter() - start
 
 
-def _receive(way: PathSetup, connection: Connection) -> None:
-    """The receiver's process: be ready for a parcel, take it, until told that there are no more."""
-    take = _taker(way, connection)
-    while (parcel := connection.recv()) is not None:
+def _receive(setup: PathSetup, connection: Connection) -> None:
+    """The receiver's process: be ready for a payload, take it, until told that there are no more."""
+    take = _end(setup, connection, sends=False)
+    while (payload := connection.recv()) is not None:
         connection.send("ready")
-        take(parcel)
+        take(payload)
     _leave()
 
 
-def _sender(way: PathSetup, connection: Connection) -> End:
-    if way.path == "broadcast":
-        return _broadcaster(way, rank=0)
-    source = np.random.default_rng(0).integers(0, 255, way.most_bytes, dtype=np.uint8)
-    put = _into_memory(way, source) if way.path == "shared-memory" else _into_files(way, source)
+def _end(setup: PathSetup, connection: Connection, sends: bool) -> End:
+    """The sender's end of a path, or the receiver's; they tell each other which piece is there."""
+    if setup.path == "broadcast":
+        return _broadcaster(setup, rank=0 if sends else 1)
+    data: Any = np.ones(setup.most_bytes, dtype=np.uint8)
+    if sends:
+        data = np.random.default_rng(0).integers(0, 255, setup.most_bytes, dtype=np.uint8)
+    copy = _memory_copy(setup, data, sends) if setup.path == "shared-memory" else _file_copy(setup, data, sends)
 
-    def send(parcel: WeightPayload) -> None:
-        for piece in range(parcel.tensors):
-            put(parcel, piece)
+    def send(payload: WeightPayload) -> None:
+        for piece in range(payload.tensors):
+            copy(payload, piece)
             connection.send(piece)
         connection.recv()
 
-    return send
-
-
-def _taker(way: PathSetup, connection: Connection) -> End:
-    if way.path == "broadcast":
-        return _broadcaster(way, rank=1)
-    target = np.ones(way.most_bytes, dtype=np.uint8)
-    get = _out_of_memory(way, target) if way.path == "shared-memory" else _out_of_files(way, target)
-
-    def take(parcel: WeightPayload) -> None:
-        for _ in range(parcel.tensors):
-            get(parcel, connection.recv())
+    def take(payload: WeightPayload) -> None:
+        for _ in range(payload.tensors):
+            copy(payload, connection.recv())
         connection.send("done")
 
-    return take
+    return send if sends else take
 
 
-def _into_memory(way: PathSetup, source: Any) -> Callable[[WeightPayload, int], None]:
-    segment = SharedMemory(way.memory)
+def _memory_copy(setup: PathSetup, data: Any, sends: bool) -> Callable[[WeightPayload, int], None]:
+    """Copies a piece of ``data`` into the shared segment, or out of it."""
+    segment = SharedMemory(setup.memory)
 
-    def put(parcel: WeightPayload, piece: int) -> None:
-        part = _part(parcel, piece)
+    def copy(payload: WeightPayload, piece: int) -> None:
+        part = payload.part(piece)
         shared: Any = segment.buf
-        shared[part] = source[part].data
+        if sends:
+            shared[part] = data[part].data
+        else:
+            data[part].data[:] = shared[part]
 
-    return put
-
-
-def _out_of_memory(way: PathSetup, target: Any) -> Callable[[WeightPayload, int], None]:
-    segment = SharedMemory(way.memory)
-
-    def get(parcel: WeightPayload, piece: int) -> None:
-        part = _part(parcel, piece)
-        shared: Any = segment.buf
-        target[part].data[:] = shared[part]
-
-    return get
+    return copy
 
 
-def _into_files(way: PathSetup, source: Any) -> Callable[[WeightPayload, int], None]:
-    """Written and flushed to the device; without the page cache the reader must fetch them from it."""
+def _file_copy(setup: PathSetup, data: Any, sends: bool) -> Callable[[WeightPayload, int], None]:
+    """Writes a piece of ``data`` to its file and flushes it to the device, or reads it.
 
-    def put(parcel: WeightPayload, piece: int) -> None:
-        with Path(way.folder, str(piece)).open("wb", buffering=0) as file:
-            file.write(source[_part(parcel, piece)].data)
+    Without the page cache the reader must fetch it from the device.
+    """
+
+    def write(payload: WeightPayload, piece: int) -> None:
+        with Path(setup.folder, str(piece)).open("wb", buffering=0) as file:
+            file.write(data[payload.part(piece)].data)
             os.fsync(file.fileno())
-            if way.path == "filesystem-uncached":
+            if setup.path == "filesystem-uncached":
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    return put
+    def load(payload: WeightPayload, piece: int) -> None:
+        with Path(setup.folder, str(piece)).open("rb", buffering=0) as file:
+            view = data[payload.part(piece)].data
+            while (count := file.readinto(view)) and count < len(view):
+                view = view[count:]
+
+    return write if sends else load
 
 
-def _out_of_files(way: PathSetup, target: Any) -> Callable[[WeightPayload, int], None]:
-    def get(parcel: WeightPayload, piece: int) -> None:
-        with Path(way.folder, str(piece)).open("rb", buffering=0) as file:
-            view = target[_part(parcel, piece)].data
-            while (read := file.readinto(view)) and read < len(view):
-                view = view[read:]
-
-    return get
-
-
-def _part(parcel: WeightPayload, piece: int) -> slice:
-    return slice(piece * parcel.piece_bytes, (piece + 1) * parcel.piece_bytes)
-
-
-def _broadcaster(way: PathSetup, rank: int) -> End:
+def _broadcaster(setup: PathSetup, rank: int) -> End:
     """Either end of a broadcast: the pieces, then a word back that they are there."""
-    torch, distributed = require("torch", "calibrate"), join(way.device, rank, 2, way.port)
-    place = torch.device("cuda", rank) if way.device == "cuda" else torch.device("cpu")
-    whole = torch.ones(way.most_bytes, dtype=torch.uint8, device=place)
+    torch, distributed = require("torch", "calibrate"), join(setup.device, rank, 2, setup.port)
+    place = torch.device("cuda", rank) if setup.device == "cuda" else torch.device("cpu")
+    whole = torch.ones(setup.most_bytes, dtype=torch.uint8, device=place)
     word = torch.zeros(1, device=place)
 
-    def both(parcel: WeightPayload) -> None:
-        for piece in range(parcel.tensors):
-            distributed.broadcast(whole[_part(parcel, piece)], src=0)
+    def both(payload: WeightPayload) -> None:
+        for piece in range(payload.tensors):
+            distributed.broadcast(whole[payload.part(piece)], src=0)
         distributed.broadcast(word, src=1)
         word.item()
 

@@ -83,9 +83,9 @@ def payloads(most_bytes: int) -> PayloadDesign:
     if most_bytes < LEAST_BYTES:
         raise ParameterError("bytes", most_bytes, f"at least {LEAST_BYTES}")
     sizes = [most_bytes >> halvings for halvings in range(6)]
-    found = [WeightPayload(size, tensors) for size in sizes for tensors in (1, MANY)]
-    kept = tuple(parcel for number, parcel in enumerate(found) if number % 3 != 1)
-    return PayloadDesign((WeightPayload(TINY_BYTES), *kept), tuple(found[1::3]))
+    every = [WeightPayload(size, tensors) for size in sizes for tensors in (1, MANY)]
+    kept = tuple(parcel for number, parcel in enumerate(every) if number % 3 != 1)
+    return PayloadDesign((WeightPayload(TINY_BYTES), *kept), tuple(every[1::3]))
 
 
 def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] = lambda line: None) -> Profile:
@@ -100,8 +100,8 @@ def calibrate_transport(request: TransportRequest, tell: Callable[[str], None] =
         require("torch", "calibrate")
     device = hardware.chosen_device(request.device) if request.device != "cpu" else "cpu"
     subject = Subject("", hardware.device_label(device), "transport", "")
-    found = kept_beside(request.out, subject)
-    subject = Subject("", found.device, "transport", "") if found else subject
+    profile_before = kept_beside(request.out, subject)
+    subject = Subject("", profile_before.device, "transport", "") if profile_before else subject
     share = TimeBudget(request.budget.seconds / len(request.paths), request.budget.clock)
     sections = {transport_name(path, device): _measured(request, path, device, share, tell) for path in request.paths}
     profile = merged(request.out, subject, transport=sections)
@@ -171,9 +171,12 @@ def _section(
         driver=hardware.driver() if device == "cuda" else "",
         libraries=hardware.versions(("torch", "numpy")),
     )
+    if fit.values[1] <= 1.0 / FASTEST:
+        raise ParameterError("bytes", "no time that grows with bytes", "larger parcels, or a longer budget")
+    low, value, high = (float(f"{1 / end[1]:.6g}") for end in (fit.high, fit.values, fit.low))
     return TransportPath(
         fixed_seconds=_coefficient(fit, 0, "s", samples),
-        bytes_per_second=_inverse(fit, 1, "bytes/s", samples),
+        bytes_per_second=Coefficient(value, "bytes/s", low, high, samples=samples),
         ranks=2,
         evidence=evidence,
         per_tensor_seconds=_coefficient(fit, 2, "s", samples),
@@ -187,14 +190,6 @@ def _design(sent: Sequence[WeightPayload]) -> NDArray[np.float64]:
 def _coefficient(fit: LinearFit, column: int, unit: str, samples: int) -> Coefficient:
     ends = (fit.low[column], fit.values[column], fit.high[column])
     low, value, high = (float(f"{end:.6g}") for end in ends)
-    return Coefficient(value, unit, low, high, samples=samples)
-
-
-def _inverse(fit: LinearFit, column: int, unit: str, samples: int) -> Coefficient:
-    """A rate; raises ``ParameterError`` where bytes were seen to cost nothing."""
-    if fit.values[column] <= 1.0 / FASTEST:
-        raise ParameterError("bytes", "no time that grows with bytes", "larger parcels, or a longer budget")
-    low, value, high = (float(f"{1 / end[column]:.6g}") for end in (fit.high, fit.values, fit.low))
     return Coefficient(value, unit, low, high, samples=samples)
 
 

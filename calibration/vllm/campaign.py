@@ -55,8 +55,9 @@ CAMPAIGN = Provenance("measured", "campaign under way")
 class StepBench(Protocol):
     """An engine that can be put into a point and timed."""
 
-    own_cpu: bool
-    """Whether the steps are this process's own CPU time, so that interruptions show."""
+    @property
+    def own_cpu(self) -> bool:
+        """Whether the steps are this process's own CPU time, so that interruptions show."""
 
     def measure(self, point: StepPoint, repeats: int) -> list[TimedStep]:
         """So many steps of the point's composition, or fewer."""

@@ -84,7 +84,7 @@ def _drive(engine: VllmEngine, due: list[tuple[float, int, int]]) -> list[Timeli
     begun, waiting = clock(), list(reversed(due))
     requests: list[Any] = []
     queued: list[float] = []
-    seen: dict[int, list[float]] = {}
+    token_times: dict[int, list[float]] = {}
     while waiting or engine.core.scheduler.has_requests():
         now = clock() - begun
         while waiting and waiting[-1][0] <= now:
@@ -93,17 +93,17 @@ def _drive(engine: VllmEngine, due: list[tuple[float, int, int]]) -> list[Timeli
             queued.append(now)
         if engine.core.scheduler.has_requests():
             engine.step()
-            _note(requests, seen, clock() - begun)
+            _note(requests, token_times, clock() - begun)
     engine.drain()
     return [
-        Timeline(request.num_prompt_tokens, request.num_output_tokens, queued[index], *seen[index])
+        Timeline(request.num_prompt_tokens, request.num_output_tokens, queued[index], *token_times[index])
         for index, request in enumerate(requests)
     ]
 
 
-def _note(requests: list[Any], seen: dict[int, list[float]], now: float) -> None:
+def _note(requests: list[Any], token_times: dict[int, list[float]], now: float) -> None:
     for index, request in enumerate(requests):
-        times = seen.setdefault(index, [])
+        times = token_times.setdefault(index, [])
         if not times and request.num_output_tokens:
             times.append(now)
         if len(times) == 1 and request.is_finished():

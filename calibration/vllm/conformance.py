@@ -147,29 +147,12 @@ class ConformanceCase:
 def random_case(seed: int, index: int) -> ConformanceCase:
     """Case ``index`` of the family ``seed``: about half of them short of KV blocks."""
     rng = random.Random(f"{seed}/{index}")
-    limits = _random_limits(rng)
-    arrivals = _random_arrivals(rng, limits)
-    span = 1 + sum(arrival.target_tokens for arrival in arrivals) // limits.max_num_seqs
-    aborts = [
-        AbortEvent(rng.randint(arrival.step, arrival.step + span), arrival.sample, _random_resume(rng))
-        for arrival in arrivals
-        if rng.random() < 0.25
-    ]
-    resets = [Reset(rng.randint(1, span)) for _ in range(rng.choice((0, 0, 1, 3)))]
-    return ConformanceCase(limits, (*arrivals, *aborts, *resets))
-
-
-def _random_resume(rng: random.Random) -> int | None:
-    return rng.choice((None, 0, 0, 1, 2, 9))
-
-
-def _random_limits(rng: random.Random) -> EngineLimits:
     length, seats = rng.choice((40, 96, 200)), rng.randint(1, 16)
     block_size = rng.choice((2, 4, 8, 16, 32))
     chunked = rng.random() < 0.7
     longest = -(-length // block_size)
     spare = rng.randint(0, rng.choice((3, 12, length // 2))) if chunked else rng.randint(length, 2 * length)
-    return EngineLimits(
+    limits = EngineLimits(
         max_num_seqs=seats,
         max_num_batched_tokens=seats + spare,
         max_model_len=length,
@@ -179,6 +162,15 @@ def _random_limits(rng: random.Random) -> EngineLimits:
         enable_chunked_prefill=chunked,
         scheduling_policy=rng.choice(("fcfs", "priority")),
     )
+    arrivals = _random_arrivals(rng, limits)
+    span = 1 + sum(arrival.target_tokens for arrival in arrivals) // limits.max_num_seqs
+    aborts = [
+        AbortEvent(rng.randint(arrival.step, arrival.step + span), arrival.sample, rng.choice((None, 0, 0, 1, 2, 9)))
+        for arrival in arrivals
+        if rng.random() < 0.25
+    ]
+    resets = [Reset(rng.randint(1, span)) for _ in range(rng.choice((0, 0, 1, 3)))]
+    return ConformanceCase(limits, (*arrivals, *aborts, *resets))
 
 
 def _random_arrivals(rng: random.Random, limits: EngineLimits) -> list[Arrive]:
@@ -212,7 +204,7 @@ class ConformanceReport:
         """Plain text: the counts, the differences by class and what the comparison does not cover."""
         rows = [_row(name, self.counts[name]) for name in COUNTED]
         rows.append(_row("differences", self.differences.total()))
-        rows += [_row(f"  {kind}", found) for kind, found in sorted(self.differences.items())]
+        rows += [_row(f"  {kind}", count) for kind, count in sorted(self.differences.items())]
         title = f"Scheduler compared step by step with {self.reference}"
         return "\n".join([title, *rows, *self.examples, ASYNCHRONOUS_SCHEDULING])
 
@@ -225,11 +217,6 @@ class ConformanceReport:
         self.counts["cases without prefix caching"] += not limits.enable_prefix_caching
         self.counts["cases by priority"] += limits.scheduling_policy == "priority"
 
-    def _add_difference(self, index: int, difference: _Difference) -> None:
-        self.differences[difference.kind] += 1
-        if len(self.examples) < 5:
-            self.examples.append(f"case {index}, {difference}")
-
 
 def _row(name: str, number: int) -> str:
     return f"{name:<38}{number:>9}"
@@ -238,8 +225,8 @@ def _row(name: str, number: int) -> str:
 class _Difference(Exception):
     """The two schedulers part."""
 
-    def __init__(self, kind: str, step: int, found: object, expected: object) -> None:
-        super().__init__(f"step {step}, {kind}: found {found}, expected {expected}")
+    def __init__(self, kind: str, step: int, actual: object, expected: object) -> None:
+        super().__init__(f"step {step}, {kind}: found {actual}, expected {expected}")
         self.kind = kind
 
 
@@ -261,26 +248,26 @@ class _Comparison:
     def run(self) -> None:
         """Raise ``_Difference`` at the first one."""
         while self._agenda or self.reference.has_requests():
-            self._apply_due_events()
+            while self._agenda and self._agenda[0][0] <= self.step:
+                event = heapq.heappop(self._agenda)[2]
+                if isinstance(event, Arrive):
+                    self._add(event)
+                elif isinstance(event, AbortEvent):
+                    self._abort(event)
+                else:
+                    self.candidate.reset()
+                    self.reference.reset()
+                    self.counts["resets"] += 1
             self._expect("state", self._state(self.candidate), self._state(self.reference))
             steps = self._decide()
             if steps:
                 self._run_steps(steps)
             elif not self.reference.preempted:
-                self._skip_to_next_event()
+                if self._agenda:
+                    self.step = max(self.step, self._agenda[0][0])
+                elif self.reference.has_requests():
+                    raise _Difference("stalled", self.step, "nothing to schedule", "requests left")
         self._expect("state", self.candidate.has_requests(), False)
-
-    def _apply_due_events(self) -> None:
-        while self._agenda and self._agenda[0][0] <= self.step:
-            event = heapq.heappop(self._agenda)[2]
-            if isinstance(event, Arrive):
-                self._add(event)
-            elif isinstance(event, AbortEvent):
-                self._abort(event)
-            else:
-                self.candidate.reset()
-                self.reference.reset()
-                self.counts["resets"] += 1
 
     def _add(self, arrival: Arrive) -> None:
         self.candidate.add(arrival.request())
@@ -288,18 +275,18 @@ class _Comparison:
         self.reference.add(request)
 
     def _abort(self, event: AbortEvent) -> None:
-        found, known = self.candidate.abort(event.sample), self.reference.abort(event.sample)
-        self._expect("aborted", found and found.tokens, known and known.tokens)
+        actual, known = self.candidate.abort(event.sample), self.reference.abort(event.sample)
+        self._expect("aborted", actual and actual.tokens, known and known.tokens)
         if known is not None:
             self.counts["aborts"] += 1
             if event.resume_after is not None:
-                self._resume(known, self.step + event.resume_after)
-
-    def _resume(self, cut: Request, step: int) -> None:
-        self.counts["resumes"] += 1
-        left = cut.target_tokens - (cut.tokens - cut.context_tokens)
-        again = replace(self._arrivals[cut.sample], step=step, context_tokens=cut.tokens, target_tokens=left)
-        heapq.heappush(self._agenda, (step, next(self._serial), again))
+                step = self.step + event.resume_after
+                self.counts["resumes"] += 1
+                left = known.target_tokens - (known.tokens - known.context_tokens)
+                again = replace(
+                    self._arrivals[known.sample], step=step, context_tokens=known.tokens, target_tokens=left
+                )
+                heapq.heappush(self._agenda, (step, next(self._serial), again))
 
     def _decide(self) -> int:
         steps, known = self.candidate.schedule(), self.reference.schedule()
@@ -338,18 +325,12 @@ class _Comparison:
         self.counts["finishes"] += len(done)
         return done
 
-    def _skip_to_next_event(self) -> None:
-        if self._agenda:
-            self.step = max(self.step, self._agenda[0][0])
-        elif self.reference.has_requests():
-            raise _Difference("stalled", self.step, "nothing to schedule", "requests left")
-
     def _state(self, scheduler: SchedulerLike) -> tuple[int, int, int]:
         return scheduler.free_blocks, scheduler.waiting_count, scheduler.running_count
 
-    def _expect(self, kind: str, found: object, expected: object) -> None:
-        if found != expected:
-            raise _Difference(kind, self.step, found, expected)
+    def _expect(self, kind: str, actual: object, expected: object) -> None:
+        if actual != expected:
+            raise _Difference(kind, self.step, actual, expected)
 
 
 def _ends(requests: list[Request]) -> list[tuple[int, int]]:
@@ -377,7 +358,9 @@ def compare(
         try:
             comparison.run()
         except _Difference as difference:
-            report._add_difference(index, difference)
+            report.differences[difference.kind] += 1
+            if len(report.examples) < 5:
+                report.examples.append(f"case {index}, {difference}")
         comparison.counts["prefix hits"] = known.prefix_hits
         report._add_case(case, comparison.counts)
     return report

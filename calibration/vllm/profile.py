@@ -188,12 +188,12 @@ def _measure(
 
 
 def _times(engine: VllmEngine, folder: Path, journal: MeasurementJournal[StepMeasurement]) -> None:
-    known = {found["name"] for found in journal.recorded("time")}
-    for name, found in measure_times(engine, folder if has_weights(folder) else None, known):
-        if isinstance(found, str):
-            journal.add_record("time", name=name, why=found)
+    known = {repeats["name"] for repeats in journal.recorded("time")}
+    for name, repeats in measure_times(engine, folder if has_weights(folder) else None, known):
+        if isinstance(repeats, str):
+            journal.add_record("time", name=name, why=repeats)
         else:
-            journal.add_record("time", name=name, repeats=[asdict(one) for one in found])
+            journal.add_record("time", name=name, repeats=[asdict(one) for one in repeats])
 
 
 def design_of(facts: Mapping[str, Any]) -> StepDesign:
@@ -210,9 +210,9 @@ def _assemble(
 ) -> VllmCalibration:
     facts = journal.recorded("engine")[-1]
     step = _step_section(request, subject, journal.measurements, facts)
-    times = {found["name"]: found for found in journal.recorded("time")}
-    measured = {name: coefficient(found["repeats"]) for name, found in times.items() if "repeats" in found}
-    skipped = {name: found["why"] for name, found in times.items() if "why" in found}
+    times = {record["name"]: record for record in journal.recorded("time")}
+    measured = {name: coefficient(record["repeats"]) for name, record in times.items() if "repeats" in record}
+    skipped = {name: record["why"] for name, record in times.items() if "why" in record}
     profile = replace(
         merged(request.out, subject, step=step),
         tensor_parallel=request.tensor_parallel,

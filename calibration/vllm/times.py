@@ -81,12 +81,12 @@ def prefix_hit(engine: VllmEngine) -> TimedRepeat | None:
     engine.abort([_computed(engine, prompt[:held] + engine.tokens(NEW_TOKENS))])
     first, name = len(engine.steps), engine.add(len(prompt), prompt=prompt)
     engine.step()
-    found = engine.steps[first]
+    step = engine.steps[first]
     engine.abort([name])
     control = engine.measure(StepPoint(chunks=1, tokens=NEW_TOKENS, cached=held), 1)
-    if found.prefill_tokens != NEW_TOKENS or not control:
+    if step.prefill_tokens != NEW_TOKENS or not control:
         return None
-    return TimedRepeat(found.seconds, control[0].seconds)
+    return TimedRepeat(step.seconds, control[0].seconds)
 
 
 def preemption(engine: VllmEngine) -> TimedRepeat | None:
@@ -140,8 +140,8 @@ def _timed(work: Callable[[], object]) -> TimedRepeat:
 def _repeated(work: Callable[[], TimedRepeat | None]) -> list[TimedRepeat] | str:
     """All repeats, or what went wrong: a time that cannot be had does not end a calibration."""
     try:
-        found = [work() for _ in range(REPEATS)]
+        repeats = [work() for _ in range(REPEATS)]
     except (RlsimError, RuntimeError, ValueError, NotImplementedError) as error:
         return f"not measured: {type(error).__name__}: {str(error)[:200]}"
-    kept = [one for one in found if one is not None]
+    kept = [one for one in repeats if one is not None]
     return kept or "not measured: vLLM did not do it when asked"
