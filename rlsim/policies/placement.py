@@ -233,7 +233,9 @@ class Schedule:
         gap = self._threshold(view) - len(view.ready)
         wait_seconds = gap * self._pace.seconds_per_group(view)
         self._away = gap > 0 and wait_seconds > switch_seconds(view, 3, self._spec.before_data_switch_seconds)
-        self._count_wait(view)
+        if self._waits_from is not None:  # Groups that came while the trainer waited on its own GPUs.
+            self._waited_groups += view.left_groups - self._waits_from
+        self._waits_from = None if self._away else view.left_groups
         return self._away
 
     def recalls(self, view: View) -> bool:
@@ -243,12 +245,6 @@ class Schedule:
     def _threshold(self, view: View) -> int:
         size = view.shape.prompts_per_step
         return max(1, min(size, round(self._ratio * size)))
-
-    def _count_wait(self, view: View) -> None:
-        """Groups that came while the trainer waited on its own GPUs."""
-        if self._waits_from is not None:
-            self._waited_groups += view.left_groups - self._waits_from
-        self._waits_from = None if self._away else view.left_groups
 
     def _begin_step(self, view: View) -> None:
         if view.steps_begun == self._step:

@@ -245,12 +245,11 @@ def _mixed(group: Group, sample: Sample, turn: int) -> float:
     rewards = group.rewards
     overall = (sum(rewards) + 1) / (len(rewards) + 2)
     share = turn / len(sample.turn_starts)
-    through = [member.reward or 0.0 for member in group.members if _comes_through(member, sample, turn)]
+    through = [
+        member.reward or 0.0
+        for member in group.members
+        if member is sample  # Or it branched off the sample at that turn or later.
+        or (member.fork is not None and member.fork.parent == sample.sample and member.fork.turn >= turn)
+    ]
     likely = (1 - share) * overall + share * sum(through) / len(through)
     return likely * (1 - likely)
-
-
-def _comes_through(member: Sample, sample: Sample, turn: int) -> bool:
-    """Whether a member is the sample, or branched off it at that turn or later."""
-    fork = member.fork
-    return member is sample or (fork is not None and fork.parent == sample.sample and fork.turn >= turn)

@@ -94,12 +94,12 @@ class _Rescuing:
         return Size(self._first, self._first)
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        return [(number, self._further(group)) for number, group in view.resting.items()]
-
-    def _further(self, group: Group) -> int:
-        if any(solved(reward) >= 0.5 for reward in group.rewards):
-            return 0
-        return max(0, min(self._part.rescue_samples, self._most - group.launched))
+        further = []
+        for number, group in view.resting.items():
+            failed = not any(solved(reward) >= 0.5 for reward in group.rewards)
+            more = max(0, min(self._part.rescue_samples, self._most - group.launched))
+            further.append((number, more if failed else 0))
+        return further
 
     def observe(self, view: View, group: Group) -> None:
         """Nothing is remembered."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from rlsim.core.checks import at_least
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.core.hashing import hashed
-from rlsim.core.view import Group, Pool, RunSizes, Sample, View
+from rlsim.core.view import Pool, RunSizes, Sample, View
 from rlsim.policies.ordering.predictors import ORACLES, Expected, Predictor, PredictorName
 from rlsim.policies.registry import part
 
@@ -261,8 +261,11 @@ class _Split:
         if sample.group.target > self._batch:
             self._batch = sample.group.target
             self._split(view)
+        group = sample.group
+        if group.group not in self._tail:  # It came after its batch was split.
+            self._tail[group.group] = self._is_long(self._predictor(view, mate) for mate in group.members)
         bulk = self._replicas - self._tail_replicas
-        part = range(bulk, self._replicas) if self._is_tail(view, sample.group) else range(bulk)
+        part = range(bulk, self._replicas) if self._tail[group.group] else range(bulk)
         return view.loads.least(part if view.loads.any_open(part) else None)
 
     def _split(self, view: View) -> None:
@@ -276,12 +279,6 @@ class _Split:
             parts[tail].extend((mate.context_tokens, tokens) for mate, tokens in expected if mate.state != "ended")
         bulk, tail_work = (work_of(part) for part in parts)
         self._tail_replicas = tail_replicas(bulk, tail_work, self._replicas, self._spec.empty_step_tokens)
-
-    def _is_tail(self, view: View, group: Group) -> bool:
-        """As judged when its batch was split; of a group that came later, when its first member is placed."""
-        if group.group not in self._tail:
-            self._tail[group.group] = self._is_long(self._predictor(view, mate) for mate in group.members)
-        return self._tail[group.group]
 
     def _is_long(self, expected: Iterable[float]) -> bool:
         return max(expected) >= self._spec.tail_tokens
