@@ -78,11 +78,11 @@ def make_world(plan: ResolvedScenario, workload: Workload) -> System:
         plan.shape.lent_replicas,
         _contention(plan),
         _acceptance(scenario, workload.seed),
-        _lesson(plan, workload),
+        _learning(plan, workload),
     )
 
 
-def _lesson(plan: ResolvedScenario, workload: Workload) -> LearningSetup | None:
+def _learning(plan: ResolvedScenario, workload: Workload) -> LearningSetup | None:
     if plan.learning is None:
         return None
     trainer = plan.scenario.trainer

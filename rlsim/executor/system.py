@@ -82,7 +82,7 @@ class Links:
 class LearningSetup:
     """What trained samples teach, and how often a step goes over them."""
 
-    course: LearningDynamics
+    dynamics: LearningDynamics
     updates_per_step: int
     epochs: int
 
@@ -117,7 +117,7 @@ class System:
     """None: they do not slow each other down."""
     acceptance: Acceptance | None = None
     """How replicas judge new weights, for policies that ask for it."""
-    lesson: LearningSetup | None = None
+    learning: LearningSetup | None = None
     """The hidden model of success and progress; None: samples earn nothing and teach nothing."""
 
     def restore_ticks(self, replica: int) -> int:

@@ -45,7 +45,7 @@ class Horizon:
         self.ended_by = ""
         """The keys by which the run is over; empty while it is not."""
 
-    def told(self, now: Ticks, event: Event) -> None:
+    def decided(self, now: Ticks, event: Event) -> None:
         """An event that the controller has just taken."""
         if self._budget is not None:
             self._response_tokens += made_tokens(event)
@@ -53,7 +53,7 @@ class Horizon:
             self._iterations = self._controller.iterations
             self.ended_by = ", ".join(self._reached(now))
 
-    def asked(self, commands: Iterable[Command]) -> None:
+    def begin(self, commands: Iterable[Command]) -> None:
         """Commands that are carried out."""
         if self._budget is not None:
             self._begun.update(command.sample for command in commands if type(command) is Submit)

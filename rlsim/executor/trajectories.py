@@ -5,7 +5,7 @@ How many optimizer steps lie between the trainer's weights and those that made a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from rlsim.core.commands import Fork, Submit, Sync, Train
 from rlsim.core.events import Cut, Finished, Noticed, Segments
 from rlsim.core.log import OddsRow, ProgressRow
 from rlsim.core.ticks import Ticks
+from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.executor.system import LearningSetup, System
 from rlsim.executor.trajectory import Draft, Trajectory, forked, shared_context
@@ -45,17 +46,17 @@ class Updates:
 class Calls:
     """Trajectories by sample, while they live."""
 
-    def __init__(self, world: System, version: Callable[[int], int]) -> None:
+    def __init__(self, system: System, version: Callable[[int], int]) -> None:
         """``version(replica)`` is the weights version a replica serves."""
-        self._world, self._version = world, version
-        self.lengths_drift = world.workload.drift is not None or world.lesson is not None
+        self.system, self._version = system, version
+        self.lengths_drift = system.workload.drift is not None or system.learning is not None
         """Whether lengths are decided by the weights that make the first token."""
         self._unlearnt: list[TrainedSample] = []
         self._own_updates = 0
         """Optimizer updates that the parts of the step under way made on their own."""
         self._groups: dict[tuple[int, int], int] = {}
-        self._engine_checks = world.lesson is None or world.lesson.course.engine_checks_drafts
-        self._cap_tokens = world.workload.response_length.cap_tokens
+        self._engine_checks = system.learning is None or system.learning.dynamics.engine_checks_drafts
+        self._cap_tokens = system.workload.response_length.cap_tokens
         self._kv_age = 0
         self.updates = Updates()
         self.odds: list[OddsRow] = []
@@ -64,16 +65,22 @@ class Calls:
         """Made by checks of drafts, and nobody's."""
         self.trajectories: dict[int, Trajectory] = {}
 
+    def set_lengths(self, replicas: Iterable[Replica]) -> None:
+        """Let simulated engines ask here for lengths that their weights decide."""
+        if self.lengths_drift:
+            for replica in replicas:
+                replica.set_length(self.length)
+
     def drop_kv(self) -> None:
         """All KV made so far, offloaded or not, is of weights that are gone."""
         self._kv_age += 1
 
     def note_odds(self, command: Submit, version: int) -> None:
         """Before its first call: how likely a sample is to succeed under the newest weights that its policy knows."""
-        lesson = self._world.lesson
-        if lesson is not None and command.sample not in self.trajectories:
-            prompt, _ = self._world.workload.prompt_at(command.draw)
-            self.odds.append(OddsRow(command.sample, lesson.course.success(prompt, version)))
+        learning = self.system.learning
+        if learning is not None and command.sample not in self.trajectories:
+            prompt, _ = self.system.workload.prompt_at(command.draw)
+            self.odds.append(OddsRow(command.sample, learning.dynamics.success(prompt, version)))
 
     def request(self, command: Submit, now: Ticks) -> Request:
         """The engine's request for a submitted call."""
@@ -90,7 +97,7 @@ class Calls:
         request = Request(
             command.sample,
             trajectory.prompt,
-            self._world.workload.prompt_tokens(trajectory.prompt),
+            self.system.workload.prompt_tokens(trajectory.prompt),
             command.context_tokens,
             self._target(length - command.made_tokens, command.max_tokens, command.context_tokens),
             command.priority,
@@ -113,9 +120,9 @@ class Calls:
         The token that ends it belongs to nobody.
         """
         old = self.trajectories[command.draft]
-        room = self._world.max_model_len - 1 - command.context_tokens
+        room = self.system.max_model_len - 1 - command.context_tokens
         draft = trajectory.draft = Draft(old, min(old.turn_lengths[0] if old.turn_lengths else 0, room))
-        tokens = self._world.workload.prompt_tokens(trajectory.prompt)
+        tokens = self.system.workload.prompt_tokens(trajectory.prompt)
         seen = draft.tokens if self._engine_checks else 0
         context = command.context_tokens + seen
         request = Request(command.sample, trajectory.prompt, tokens, context, 1, command.priority, now, max_tokens=1)
@@ -130,9 +137,9 @@ class Calls:
 
     def _carry_kv(self, request: Request, trajectory: Trajectory) -> None:
         """What the engine still has of the earlier turns."""
-        if self._world.kv_while_waiting == "drop":
+        if self.system.kv_while_waiting == "drop":
             request.content, request.lineage = ("turn", request.sample, trajectory.turn), ()
-        elif self._world.kv_while_waiting == "offload" and trajectory.kv_age == self._kv_age:
+        elif self.system.kv_while_waiting == "offload" and trajectory.kv_age == self._kv_age:
             request.restored_tokens = request.context_tokens - 1
 
     def length(self, request: Request, version: int) -> int:
@@ -162,13 +169,13 @@ class Calls:
         self._made_by(trajectory, tuple(request.segments))
         trajectory.kv_age, trajectory.replica = self._kv_age, replica
         reason: Literal["stop", "length", "tool", "chunk"] = "stop"
-        if request.tokens >= self._world.max_model_len:
+        if request.tokens >= self.system.max_model_len:
             reason = "length"
         elif trajectory.made_tokens + made < trajectory.length_tokens:
             reason = "chunk"
         elif trajectory.turn + 1 < trajectory.turns:
             reason = "tool"
-        elif trajectory.length_tokens >= self._world.workload.response_cap_tokens(trajectory.prompt):
+        elif trajectory.length_tokens >= self.system.workload.response_cap_tokens(trajectory.prompt):
             reason = "length"
         trajectory.complete = reason in ("stop", "length")
         if reason != "chunk":
@@ -179,10 +186,10 @@ class Calls:
         self, request: Request, trajectory: Trajectory, draft: Draft, replica: int, accepted_tokens: int | None
     ) -> Finished:
         """Keep what the weights that checked a draft accept of it."""
-        version, lesson = request.segments[0][0], self._world.lesson
+        version, learning = request.segments[0][0], self.system.learning
         trajectory.draft, self.check_tokens = None, self.check_tokens + 1
-        if lesson is not None:
-            share = lesson.course.accepted_share(*trajectory.place, draft.of.version, version)
+        if learning is not None:
+            share = learning.dynamics.accepted_share(*trajectory.key, draft.of.version, version)
             kept = draft.tokens if share >= 1.0 else int(share * draft.tokens)
         else:
             kept = draft.tokens if accepted_tokens is None else accepted_tokens
@@ -202,21 +209,21 @@ class Calls:
         trajectory = self.trajectories[request.sample]
         turn_from = trajectory.given_tokens + trajectory.response_tokens - trajectory.made_tokens
         tokens = request.context_tokens + made_tokens - turn_from
-        value, lesson = 0.0, self._world.lesson
-        if lesson is not None:
+        value, learning = 0.0, self.system.learning
+        if learning is not None:
             share = min(1.0, tokens / trajectory.length_tokens)
-            seen = lesson.course.signal
-            value = seen(trajectory.signal, *trajectory.place, share, trajectory.version, trajectory.ancestors)
+            seen = learning.dynamics.signal
+            value = seen(trajectory.signal, *trajectory.key, share, trajectory.version, trajectory.ancestors)
         return Noticed(request.sample, tokens, value)
 
     def reward(self, sample: int) -> float | None:
         """What a finished sample earns, nothing where the policy cut it short; None without a learning model."""
-        if self._world.lesson is None:
+        if self.system.learning is None:
             return None
         trajectory = self.trajectories[sample]
         if trajectory.complete:
-            course, version = self._world.lesson.course, trajectory.version
-            trajectory.reward = course.reward(*trajectory.place, version, trajectory.ancestors)
+            dynamics, version = self.system.learning.dynamics, trajectory.version
+            trajectory.reward = dynamics.reward(*trajectory.key, version, trajectory.ancestors)
         return trajectory.reward
 
     def cut(self, made: Cut) -> None:
@@ -228,12 +235,12 @@ class Calls:
         trajectory.kv_age, trajectory.replica = self._kv_age, made.replica
 
     def _made_by(self, trajectory: Trajectory, segments: Segments) -> None:
-        if self._world.workload.mismatch is not None or self._world.lesson is not None:
+        if self.system.workload.mismatch is not None or self.system.learning is not None:
             trajectory.token_steps += self.updates.token_steps(segments)
 
     def ess(self, samples: Sequence[int]) -> float | None:
         """Effective sample size of samples just trained on; None without a law of it."""
-        mismatch = self._world.workload.mismatch
+        mismatch = self.system.workload.mismatch
         if mismatch is None:
             return None
         return mismatch.ess([self._lag_steps(self.trajectories[sample]) for sample in samples])
@@ -244,16 +251,16 @@ class Calls:
 
     def learn(self, command: Train, now: Ticks) -> ProgressRow | None:
         """What training on some samples does to the model, once the step is complete; None before, or without one."""
-        lesson = self._world.lesson
-        if lesson is None:
+        learning = self.system.learning
+        if learning is None:
             return None
-        self._unlearnt += [self._as_trained(self.trajectories[sample], lesson) for sample in command.samples]
+        self._unlearnt += [self._as_trained(self.trajectories[sample], learning) for sample in command.samples]
         self._own_updates += command.updates or 0
         if not command.last or not self._unlearnt:
             return None
         batch, self._unlearnt = self._unlearnt, []
-        updates, self._own_updates = self._own_updates or lesson.updates_per_step, 0
-        told = lesson.course.trained(batch, updates, lesson.epochs)
+        updates, self._own_updates = self._own_updates or learning.updates_per_step, 0
+        told = learning.dynamics.trained(batch, updates, learning.epochs)
         return ProgressRow(
             command.step,
             now,
@@ -273,21 +280,21 @@ class Calls:
             del self.trajectories[sample]
         return gone
 
-    def _as_trained(self, found: Trajectory, lesson: LearningSetup) -> TrainedSample:
+    def _as_trained(self, found: Trajectory, learning: LearningSetup) -> TrainedSample:
         group = self._groups.setdefault((found.prompt, found.attempt), len(self._groups))
-        lag = self._lag_steps(found) * lesson.updates_per_step * lesson.epochs
+        lag = self._lag_steps(found) * learning.updates_per_step * learning.epochs
         trained = TrainedSample(found.prompt, group, found.reward, lag, found.trained_tokens)
-        if not lesson.course.distils:
+        if not learning.dynamics.distils:
             return trained
-        drift, repeats = lesson.course.soundness(found.prompt, found.attempt, found.member, found.version)
+        drift, repeats = learning.dynamics.soundness(found.prompt, found.attempt, found.member, found.version)
         return replace(trained, drift_tokens=drift * found.length_tokens, repeats_tokens=repeats * found.length_tokens)
 
     def publishing(self, command: Sync) -> None:
         """The trainer's weights are on their way: the first replica may serve them before the last has them."""
         if not command.test:
             self.updates.published(accepted=True)
-        if self._world.lesson is not None:
-            self._world.lesson.course.published(command.version)
+        if self.system.learning is not None:
+            self.system.learning.dynamics.published(command.version)
 
     def judged(self, command: Sync, accepted: bool) -> None:
         """The replicas that were to test new weights serve them, or refuse them."""
@@ -297,7 +304,7 @@ class Calls:
     def room_tokens(self, sample: int) -> int:
         """Tokens that a tool may add: frameworks cut its output, so that the next turn can still begin."""
         trajectory = self.trajectories[sample]
-        return self._world.max_model_len - 1 - trajectory.given_tokens - trajectory.response_tokens
+        return self.system.max_model_len - 1 - trajectory.given_tokens - trajectory.response_tokens
 
     def lengths(self, sample: int) -> tuple[int, int]:
         """(tokens not made by the model, tokens made by it) of a finished sample."""
@@ -307,7 +314,7 @@ class Calls:
     def _trajectory(self, command: Submit) -> Trajectory:
         found = self.trajectories.get(command.sample)
         if found is None:
-            workload = self._world.workload
+            workload = self.system.workload
             prompt, attempt = workload.prompt_at(command.draw)
             attempt += command.recycle
             turns = workload.turn_count(prompt, attempt, command.member) if workload.turns else 1
@@ -322,22 +329,22 @@ class Calls:
     def _fork(self, command: Submit, fork: Fork, turns: int) -> Trajectory:
         parent = self.trajectories[fork.parent]
         child = forked(parent, fork, command.member, turns)
-        if self._world.kv_while_waiting != "drop" or not fork.turn:
+        if self.system.kv_while_waiting != "drop" or not fork.turn:
             child.lineage = shared_context(parent, ("sample", fork.parent), command.context_tokens)
         return child
 
     def _turn_tokens(self, trajectory: Trajectory, version: int) -> int:
         """Length of the turn under way; what it begins with is a part of it."""
-        place, lesson, factor = trajectory.place, self._world.lesson, 1.0
+        key, learning, factor = trajectory.key, self.system.learning, 1.0
         first = trajectory.turn == trajectory.first_turn
-        if lesson is not None:
+        if learning is not None:
             if first and not trajectory.accepted_share:
                 trajectory.version = version
-            factor = lesson.course.length_factor(*place, trajectory.version, trajectory.ancestors)
-        workload, turn = self._world.workload, trajectory.turn
+            factor = learning.dynamics.length_factor(*key, trajectory.version, trajectory.ancestors)
+        workload, turn = self.system.workload, trajectory.turn
         if first and trajectory.begins_amid:
-            return workload.continued_tokens(place, turn, version, factor, trajectory.begins_amid)
-        tokens = workload.response_tokens(*place, turn, version, factor)
+            return workload.continued_tokens(key, turn, version, factor, trajectory.begins_amid)
+        tokens = workload.response_tokens(*key, turn, version, factor)
         if turn or not trajectory.accepted_share:
             return tokens
         return trajectory.inherited_tokens + max(1, round((1 - trajectory.accepted_share) * tokens))
@@ -345,4 +352,4 @@ class Calls:
     def _target(self, tokens: int, allowed_tokens: int, context_tokens: int) -> int:
         if allowed_tokens:
             tokens = min(tokens, allowed_tokens)
-        return max(1, min(tokens, self._world.max_model_len - context_tokens))
+        return max(1, min(tokens, self.system.max_model_len - context_tokens))

@@ -107,8 +107,8 @@ class Trajectory:
         return self.response_tokens + (self.inherited_tokens if self.accepted_share else 0)
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """Who it is to chance."""
+    def key(self) -> tuple[int, int, int]:
+        """Key of its random draws: (prompt, attempt, member)."""
         return self.prompt, self.attempt, self.member
 
     def share(self, turn: int, tokens: int) -> float:

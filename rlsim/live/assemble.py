@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,26 +31,24 @@ MICRO_BATCH_TOKENS = 16384
 """Where the scenario sets no bound."""
 
 
-def crew_of(
-    plan: ResolvedScenario, world: System, clock: LiveClock, engines: Sequence[Engine], vocabulary: int
+def live_components(
+    plan: ResolvedScenario, system: System, clock: LiveClock, engines: Sequence[Engine], vocabulary: int
 ) -> LiveComponents:
     """Engines that know ``vocabulary`` token ids, and everything else paced but a calculator."""
-    books: list[Calls] = []
-
-    def calls(version_of: Callable[[int], int]) -> Calls:
-        books.append(Calls(world, version_of))
-        return books[0]
-
-    live, seed, spelling = plan.scenario.live, world.workload.seed, Spelling(vocabulary)
-    spoken = SpokenTools(paced_tools(world, clock, lambda sample: books[0]), seed, vocabulary)
+    live, seed, spelling = plan.scenario.live, system.workload.seed, Spelling(vocabulary)
+    versions = [0] * len(engines)
+    calls = Calls(system, versions.__getitem__)
     return LiveComponents(
         engines,
-        PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
+        PacedTrainer(clock, system, calls.lengths),
         calls,
-        spelling.calculator() if live.tool == "calculator" else spoken,
-        paced_rewards(world, clock, lambda sample: books[0]),
-        texts=Texts(random_prompts(world.workload, vocabulary)),
-        pace=pace_of(world),
+        versions,
+        spelling.calculator()
+        if live.tool == "calculator"
+        else SpokenTools(paced_tools(calls, clock), seed, vocabulary),
+        paced_rewards(calls, clock),
+        texts=Texts(random_prompts(system.workload, vocabulary)),
+        pace=pace_of(system),
         tool_fault=spelling.fault,
         acceptance=Acceptance(seed, live.draft_lenience),
         limits=Limits(live.tool_timeout_seconds, live.tool_retries, live.reward_timeout_seconds),

@@ -10,7 +10,7 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.executor.system import System
 from rlsim.live.clock import LiveClock
 from rlsim.live.components import LiveComponents
-from rlsim.live.fake import fake_crew
+from rlsim.live.fake import fake_components
 from rlsim.live.run import Backend
 from rlsim.live.site import Here, Site
 from rlsim.live.vllm.refusals import contention_faults
@@ -66,7 +66,7 @@ class Fake:
 
     def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """Fake engines, and all else paced."""
-        return fake_crew(world, clock)
+        return fake_components(world, clock)
 
     def facts(self) -> dict[str, Any]:
         """None."""

@@ -12,15 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from rlsim.core.ticks import Ticks, to_seconds
-
-SERVICES = 1 << 24
-CONTROLLER = SERVICES + 1
-WAKES = SERVICES + 2
-"""Places among what is due at one instant, as in the simulator: step boundaries by replica, then everything that takes
-a given time, then the controller, then replicas that wake, by number."""
+from rlsim.executor.driver import SERVICES
 
 T = TypeVar("T")
-Due = Callable[[], None]
+Action = Callable[[], None]
 
 
 class LiveTimer(Protocol):
@@ -46,8 +41,8 @@ class LiveClock(Protocol):
         """Begin to count now: engines and trainer are ready."""
         ...
 
-    def at(self, time: Ticks, place: int, due: Due) -> LiveTimer:
-        """Call ``due`` at ``time``, in the order of ``place`` among what is due then."""
+    def call_at(self, time: Ticks, order: int, action: Action) -> LiveTimer:
+        """Call ``action`` at ``time``, in the given order among what is due then."""
         ...
 
 
@@ -56,7 +51,7 @@ async def sleep_until(clock: LiveClock, time: Ticks) -> None:
     if time < clock.now:
         return
     waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    timer = clock.at(time, SERVICES, lambda: None if waker.done() else waker.set_result(None))
+    timer = clock.call_at(time, SERVICES, lambda: None if waker.done() else waker.set_result(None))
     try:
         await waker
     finally:
@@ -80,22 +75,22 @@ class RealClock:
         """Since the start."""
         return round((self._loop.time() - self.zero_seconds) * 1e12)
 
-    def at(self, time: Ticks, place: int, due: Due) -> LiveTimer:
-        """Call ``due`` at ``time``; a busy event loop makes it late."""
-        return self._loop.call_at(self.zero_seconds + to_seconds(time), due)
+    def call_at(self, time: Ticks, order: int, action: Action) -> LiveTimer:
+        """Call ``action`` at ``time``; a busy event loop makes it late."""
+        return self._loop.call_at(self.zero_seconds + to_seconds(time), action)
 
 
 class _Entry:
     """Something due in virtual time."""
 
-    __slots__ = ("due", "place", "time")
+    __slots__ = ("action", "order", "time")
 
-    def __init__(self, time: Ticks, place: int, due: Due) -> None:
-        self.time, self.place = time, place
-        self.due: Due | None = due
+    def __init__(self, time: Ticks, order: int, action: Action) -> None:
+        self.time, self.order = time, order
+        self.action: Action | None = action
 
     def cancel(self) -> None:
-        self.due = None
+        self.action = None
 
 
 class VirtualClock(selectors.DefaultSelector):
@@ -111,16 +106,16 @@ class VirtualClock(selectors.DefaultSelector):
         """Since the start."""
         self.zero_seconds = 0.0
         self._entries: list[tuple[Ticks, int, int, _Entry]] = []
-        self._made = 0
+        self._entered = 0
 
     def restart(self) -> None:
         """Nothing has taken time yet."""
 
-    def at(self, time: Ticks, place: int, due: Due) -> LiveTimer:
-        """Call ``due`` at ``time``, in the order of ``place`` among what is due then."""
-        entry = _Entry(max(time, self.now), place, due)
-        self._made += 1
-        heapq.heappush(self._entries, (entry.time, place, self._made, entry))
+    def call_at(self, time: Ticks, order: int, action: Action) -> LiveTimer:
+        """Call ``action`` at ``time``, in the given order among what is due then."""
+        entry = _Entry(max(time, self.now), order, action)
+        self._entered += 1
+        heapq.heappush(self._entries, (entry.time, order, self._entered, entry))
         return entry
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -133,9 +128,9 @@ class VirtualClock(selectors.DefaultSelector):
         """Call what is due first, alone: what follows from it happens before the next."""
         while self._entries:
             time, _, _, entry = heapq.heappop(self._entries)
-            if entry.due is not None:
+            if entry.action is not None:
                 self.now = time
-                asyncio.get_event_loop().call_soon(entry.due)
+                asyncio.get_event_loop().call_soon(entry.action)
                 return True
         return False
 

@@ -47,8 +47,10 @@ class LiveComponents:
 
     engines: Sequence[Engine]
     trainer: LiveTrainer
-    calls: Callable[[Callable[[int], int]], Calls]
-    """Makes the book of calls, given what version a replica serves."""
+    calls: Calls
+    """Trajectories by sample; it reads ``versions``."""
+    versions: list[int]
+    """Weights version that each replica serves, by its own answer."""
     tools: Tools
     rewards: Rewards
     texts: Texts | None = None
@@ -71,11 +73,16 @@ class LiveComponents:
     """What came of each training command, by step."""
 
     @property
+    def learning_is_modelled(self) -> bool:
+        """Whether a model says what samples earn, what stands of drafts and what signals show, not their tokens."""
+        return self.calls.system.learning is not None
+
+    @property
     def trainers(self) -> Sequence[LiveTrainer | Judge]:
         """Who is started and closed beside the engines."""
         return [self.trainer] if self.judge is None else [self.trainer, self.judge]
 
-    async def dismiss(self) -> list[Exception]:
+    async def close(self) -> list[Exception]:
         """Close the trainer, and its teacher; what went wrong in it."""
         told = await asyncio.gather(*(one.close() for one in self.trainers), return_exceptions=True)
         return [fault for fault in told if isinstance(fault, Exception)]
@@ -103,7 +110,7 @@ class LiveComponents:
     def accepted_tokens(self, running: Running) -> int | None:
         """Of the draft that a call has checked; None where it has checked none that anybody can read."""
         draft_tokens, sample = running.call.draft_tokens, running.call.sample
-        if self.texts is None or draft_tokens is None:
+        if self.texts is None or draft_tokens is None or self.learning_is_modelled:
             return None
         old = self.texts.draft_log_probs(sample, draft_tokens)
         return self.acceptance.tokens(sample, running.made.draft_log_probs, old)
@@ -114,8 +121,10 @@ class LiveComponents:
             self.texts.accept(running.call.sample, running.made.draft_log_probs, reused)
 
     def seen(self, sample: int, context_tokens: int) -> Seen | None:
-        """A sample up to a length of its context; None where nobody reads tokens."""
-        return None if self.texts is None else self.texts.seen(sample, context_tokens)
+        """A sample up to a length of its context; None where nobody reads tokens, or they mean nothing."""
+        if self.texts is None or self.learning_is_modelled:
+            return None
+        return self.texts.seen(sample, context_tokens)
 
     def read(self, signal: str, noticed: Noticed, seen: Seen) -> Noticed:
         """What a signal shows of a call under way, at the mark that it has come to."""

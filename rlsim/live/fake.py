@@ -3,21 +3,22 @@
 What it does at an instant, and in which order, is what the simulated fleet does; so a fake live run is a simulation
 made of asyncio tasks, and whatever the two do differently is the executor's doing.
 
-Crews of which little or nothing is real: fake engines, and trainer, tools and rewards paced by the costs.
+Components of which little or nothing is real: fake engines, and trainer, tools and rewards paced by the costs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlsim.core.log import WindowRow
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
+from rlsim.executor.driver import WAKES
 from rlsim.executor.system import System
 from rlsim.executor.trajectories import Calls
-from rlsim.live.clock import WAKES, LiveClock, LiveTimer
+from rlsim.live.clock import LiveClock, LiveTimer
 from rlsim.live.components import LiveComponents, Pace
 from rlsim.live.paced import PacedRewards, PacedTools, PacedTrainer
 from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Record, Weights
@@ -162,7 +163,7 @@ class FakeEngine:
             end = self._replica.cut(self._clock.now)
             if end is not None:
                 self._timer.cancel()
-                self._timer = self._clock.at(end, self._replica.index, self._boundary)
+                self._timer = self._clock.call_at(end, self._replica.index, self._boundary)
 
     def _boundary(self) -> None:
         now = self._clock.now
@@ -178,7 +179,7 @@ class FakeEngine:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
-            self._clock.at(now, self._replica.index, self._go_on)
+            self._clock.call_at(now, self._replica.index, self._go_on)
         elif not self._paused:
             self._begin()
 
@@ -192,61 +193,50 @@ class FakeEngine:
             return
         end = self._replica.begin(self._clock.now)
         if end is not None:
-            self._timer = self._clock.at(end, self._replica.index, self._boundary)
+            self._timer = self._clock.call_at(end, self._replica.index, self._boundary)
 
     def _wake_soon(self) -> None:
         if not self._waking:
             self._waking = True
-            self._clock.at(self._clock.now, WAKES + self._replica.index, self._wake)
+            self._clock.call_at(self._clock.now, WAKES + self._replica.index, self._wake)
 
     def _wake(self) -> None:
         self._waking = False
         self._go_on()
 
 
-def fake_crew(world: System, clock: LiveClock) -> LiveComponents:
-    """Fake engines, and all else paced by the world's costs."""
-    books: list[Calls] = []
-
-    def calls(version: Callable[[int], int]) -> Calls:
-        books.append(Calls(world, version))
-        return books[0]
-
+def fake_components(system: System, clock: LiveClock) -> LiveComponents:
+    """Fake engines, and all else paced by the system's costs."""
+    versions = [0] * len(system.replicas)
+    calls = Calls(system, versions.__getitem__)
+    calls.set_lengths(system.replicas)
     return LiveComponents(
-        [FakeEngine(replica, clock) for replica in world.replicas],
-        PacedTrainer(clock, world, lambda sample: books[0].lengths(sample)),
+        [FakeEngine(replica, clock) for replica in system.replicas],
+        PacedTrainer(clock, system, calls.lengths),
         calls,
-        paced_tools(world, clock, lambda sample: books[0]),
-        paced_rewards(world, clock, lambda sample: books[0]),
-        pace=pace_of(world),
+        versions,
+        paced_tools(calls, clock),
+        paced_rewards(calls, clock),
+        pace=pace_of(system),
     )
 
 
-def pace_of(world: System) -> Pace:
-    """Publication and role switches by the world's costs."""
-    return Pace(world.sync_ticks, world.to_training_ticks, world.to_rollout_ticks, world.pull_time)
+def pace_of(system: System) -> Pace:
+    """Publication and role switches by the system's costs."""
+    return Pace(system.sync_ticks, system.to_training_ticks, system.to_rollout_ticks, system.pull_time)
 
 
-def paced_tools(world: System, clock: LiveClock, book: Callable[[int], Calls]) -> PacedTools:
-    """Tools by the workload's laws."""
-    workload = world.workload
-
-    def place(sample: int, turn: int) -> tuple[int, int, int, int]:
-        found = book(sample).trajectories[sample]
-        return found.prompt, found.attempt, found.member, turn
-
+def paced_tools(calls: Calls, clock: LiveClock) -> PacedTools:
+    """Tools of the workload's latencies and output lengths."""
+    workload, trajectories = calls.system.workload, calls.trajectories
     return PacedTools(
         clock,
-        lambda command: workload.tool_latency_seconds(*place(command.sample, command.turn)),
-        lambda command: range(workload.tool_output_tokens(*place(command.sample, command.turn))),
+        lambda command: workload.tool_latency_seconds(*trajectories[command.sample].key, command.turn),
+        lambda command: range(workload.tool_output_tokens(*trajectories[command.sample].key, command.turn)),
     )
 
 
-def paced_rewards(world: System, clock: LiveClock, book: Callable[[int], Calls]) -> PacedRewards:
-    """Rewards by the workload's laws."""
-
-    def seconds(sample: int) -> float:
-        found = book(sample).trajectories[sample]
-        return world.workload.reward_latency_seconds(found.prompt, found.attempt, found.member)
-
-    return PacedRewards(clock, lambda command: seconds(command.sample))
+def paced_rewards(calls: Calls, clock: LiveClock) -> PacedRewards:
+    """Scoring of the workload's latencies."""
+    workload, trajectories = calls.system.workload, calls.trajectories
+    return PacedRewards(clock, lambda command: workload.reward_latency_seconds(*trajectories[command.sample].key))

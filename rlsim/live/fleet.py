@@ -40,10 +40,12 @@ class Caller(Protocol):
 class LiveFleet:
     """Engines by replica."""
 
-    def __init__(self, clock: LiveClock, engines: Sequence[Engine], log: RunLog, caller: Caller) -> None:
+    def __init__(
+        self, clock: LiveClock, engines: Sequence[Engine], versions: list[int], log: RunLog, caller: Caller
+    ) -> None:
+        """``versions`` is where the fleet writes what each replica serves, by its own answer."""
         self._clock, self.engines, self._log, self._caller = clock, engines, log, caller
-        self.versions = [0] * len(engines)
-        """What each replica serves, by its own answer."""
+        self._versions = versions
         self.gone: set[int] = set()
         """Replicas that were lost."""
         self.delivered_tokens, self.undelivered_tokens = [0] * len(engines), [0] * len(engines)
@@ -225,7 +227,7 @@ class LiveFleet:
         self._log.spans.append(SpanRow(replica, "sync", start, self._clock.now, weights.version))
 
     async def _load(self, replica: int, weights: Weights, reset: bool) -> None:
-        self.versions[replica] = await self.engines[replica].load(weights, reset)
+        self._versions[replica] = await self.engines[replica].load(weights, reset)
 
     async def _cut_all(self, replica: int) -> None:
         """Cut the calls of a replica; until they go on, those that come wait behind them."""

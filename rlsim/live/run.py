@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlsim.core.errors import ParameterError, RlsimError
+from rlsim.executor.driver import Journal
 from rlsim.executor.run import FinishedRun, budget_of, make_controller, make_world
 from rlsim.executor.system import System
 from rlsim.live.clock import LiveClock, run_real, run_virtual
 from rlsim.live.components import LiveComponents
-from rlsim.live.execution import Ending, Execution, Journal
+from rlsim.live.execution import Ending, Execution
 from rlsim.live.fleet import settled
 from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
@@ -128,7 +129,7 @@ async def started(crew: LiveComponents) -> None:
         for job in jobs:
             job.cancel()
         await settled(jobs, CALLED_OFF_SECONDS)
-        await asyncio.gather(*(engine.close() for engine in crew.engines), crew.dismiss(), return_exceptions=True)
+        await asyncio.gather(*(engine.close() for engine in crew.engines), crew.close(), return_exceptions=True)
         raise
 
 

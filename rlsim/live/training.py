@@ -6,7 +6,6 @@ from rlsim.core.commands import SetRole, Sync, Train
 from rlsim.core.log import RunLog, SpanRow
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.executor.system import System
-from rlsim.executor.trajectories import Calls
 from rlsim.live.clock import LiveClock, sleep_until
 from rlsim.live.components import LiveComponents
 from rlsim.live.fleet import LiveFleet
@@ -18,11 +17,8 @@ TRAINER = -1
 class TrainerDriver:
     """One trainer; it does one thing at a time because its controller asks for one."""
 
-    def __init__(
-        self, clock: LiveClock, world: System, fleet: LiveFleet, log: RunLog, crew: LiveComponents, calls: Calls
-    ) -> None:
+    def __init__(self, clock: LiveClock, world: System, fleet: LiveFleet, log: RunLog, crew: LiveComponents) -> None:
         self._clock, self._world, self._fleet, self._log, self._crew = clock, world, fleet, log, crew
-        self._calls = calls
         self._published = Weights(0, None)
         self._tests = 0
         self._lent_since: Ticks = -1

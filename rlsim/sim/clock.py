@@ -1,8 +1,6 @@
-"""SimPy's clock with a defined order at equal times.
+"""SimPy's clock with a defined order at equal times, that of the driver.
 
-At one instant: step boundaries by replica, then everything that takes a given time (trainer, links, tools),
-then the controller with all that has reached its inbox, then replicas that wake. So jumped and stepped engines
-meet the same order, and a step that began at an instant never sees what arrives at it.
+So jumped and stepped engines meet the same order, and a step that began at an instant never sees what arrives at it.
 """
 
 from __future__ import annotations
@@ -12,11 +10,7 @@ from collections.abc import Callable
 import simpy
 
 from rlsim.core.ticks import Ticks
-
-REPLICAS = 1 << 24
-SERVICES = REPLICAS + 1
-CONTROLLER = REPLICAS + 2
-WAKES = REPLICAS + 3
+from rlsim.executor.driver import SERVICES
 
 
 class SimTimer(simpy.Event):
@@ -37,8 +31,12 @@ class SimClock(simpy.Environment):
         super().__init__()
         self.events = 0
 
+    def call_at(self, time: Ticks, order: int, action: Callable[[], None]) -> SimTimer:
+        """Call ``action`` at ``time``, in the given order among what is due then."""
+        return self.at(time, order, lambda _: action())
+
     def at(self, time: Ticks, priority: int, action: Callable[[SimTimer], None]) -> SimTimer:
-        """Call ``action`` at ``time``, in the order of ``priority`` among equals."""
+        """Call ``action`` with its own timer at ``time``, in the order of ``priority`` among equals."""
         timer = SimTimer(self, action)
         self.events += 1
         self.schedule(timer, priority, time - self.now)  # type: ignore[arg-type]

@@ -12,8 +12,9 @@ from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.engine.steptime import StepTime
+from rlsim.executor.driver import WAKES
 from rlsim.executor.termination import cut_of
-from rlsim.sim.clock import WAKES, SimClock, SimTimer
+from rlsim.sim.clock import SimClock, SimTimer
 
 Then = Callable[[], None]
 

@@ -21,7 +21,8 @@ from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
-from rlsim.sim.clock import CONTROLLER, SERVICES, SimClock, SimTimer
+from rlsim.executor.driver import CONTROLLER, SERVICES
+from rlsim.sim.clock import SimClock, SimTimer
 from rlsim.sim.fleet import SimFleet
 
 Then = Callable[[], None]

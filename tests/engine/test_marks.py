@@ -12,7 +12,8 @@ from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
-from rlsim.sim.clock import SERVICES, SimClock
+from rlsim.executor.driver import SERVICES
+from rlsim.sim.clock import SimClock
 from rlsim.sim.fleet import SimFleet
 
 Mark = tuple[Ticks, int, int]

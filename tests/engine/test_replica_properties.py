@@ -16,7 +16,8 @@ from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.scheduler import Scheduler
 from rlsim.engine.steptime import StepNoise, StepTime
-from rlsim.sim.clock import CONTROLLER, SimClock
+from rlsim.executor.driver import CONTROLLER
+from rlsim.sim.clock import SimClock
 from rlsim.sim.fleet import SimFleet
 
 STEPS = 40

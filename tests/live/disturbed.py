@@ -14,7 +14,7 @@ from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.executor.system import System
 from rlsim.live.clock import LiveClock, sleep_until
 from rlsim.live.components import LiveComponents
-from rlsim.live.fake import fake_crew
+from rlsim.live.fake import fake_components
 from rlsim.live.protocols import Call, Engine, Made, Record, Weights
 from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
@@ -44,7 +44,7 @@ class Disturbed:
         rng = np.random.default_rng([self.seed, self.runs])
         self.runs += 1
         self.change(world, rng)
-        crew = fake_crew(world, clock)
+        crew = fake_components(world, clock)
         return replace(crew, engines=[self.wrap(engine, clock, rng) for engine in crew.engines])
 
     def facts(self) -> dict[str, Any]:

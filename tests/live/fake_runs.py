@@ -8,7 +8,7 @@ from rlsim.executor.run import budget_of, make_controller, make_world
 from rlsim.live.clock import LiveClock, run_virtual
 from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake import fake_crew
+from rlsim.live.fake import fake_components
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.replay.decisions import NoJournal
 
@@ -20,7 +20,7 @@ def lived(made: ResolvedScenario) -> RunLog:
         workload = made.workload_of(0)
         world = make_world(made, workload)
         controller: Controller = make_controller(made, workload)
-        crew: LiveComponents = fake_crew(world, clock)
+        crew: LiveComponents = fake_components(world, clock)
         run = made.scenario.run
         execution = Execution(controller, world, clock, crew, NoJournal())
         return await execution.run(run.steps, run.max_simulated_seconds, budget_of(made))

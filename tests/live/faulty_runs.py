@@ -11,11 +11,12 @@ from policy_runs import POLICIES, scenario
 from rlsim.core.commands import Submit, Train
 from rlsim.core.events import ReplicaLost
 from rlsim.core.log import RunLog
+from rlsim.executor.driver import SERVICES
 from rlsim.executor.run import make_controller, make_world
-from rlsim.live.clock import SERVICES, LiveClock, run_virtual
+from rlsim.live.clock import LiveClock, run_virtual
 from rlsim.live.components import LiveComponents
 from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake import FakeEngine, fake_crew
+from rlsim.live.fake import FakeEngine, fake_components
 from rlsim.presets import load_preset
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.replay.decisions import NoJournal, from_json, replay, to_json
@@ -52,7 +53,7 @@ def lived(
         workload = made.workload_of(0)
         world = make_world(made, workload)
         controller = make_controller(made, workload)
-        crew = change(fake_crew(world, clock))
+        crew = change(fake_components(world, clock))
         execution = Execution(controller, world, clock, crew, NoJournal())
         arrange(clock, crew, execution)
         return await execution.run(made.scenario.run.steps)
@@ -67,7 +68,7 @@ def losing(at: Mapping[int, int]) -> Arrange:
         for replica, tick in at.items():
             engine = crew.engines[replica]
             assert isinstance(engine, FakeEngine)
-            clock.at(tick, SERVICES, engine.lose)
+            clock.call_at(tick, SERVICES, engine.lose)
 
     return arrange
 

@@ -241,7 +241,7 @@ def test_a_mistake_on_the_clock_ends_the_run() -> None:
     made = planned("one-step-off")
 
     def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
-        clock.at(10**12, 0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+        clock.call_at(10**12, 0, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
 
     ending = lived(made, arrange)
     assert isinstance(ending.fault, ZeroDivisionError)
@@ -252,14 +252,14 @@ def test_a_mistake_of_the_policy_ends_the_run() -> None:
     made = planned("one-step-off")
 
     def arrange(clock: LiveClock, crew: LiveComponents, execution: Execution) -> None:
-        handle = execution._controller.handle
+        handle = execution._driver.controller.handle
 
         def broken(now: int, event: Any) -> Any:
             if now > 10**12:
                 raise KeyError(event)
             return handle(now, event)
 
-        execution._controller.handle = broken  # type: ignore[method-assign]
+        execution._driver.controller.handle = broken  # type: ignore[method-assign]
 
     ending = lived(made, arrange)
     assert isinstance(ending.fault, KeyError)

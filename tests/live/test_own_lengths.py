@@ -12,11 +12,12 @@ from policy_runs import scenario
 
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
+from rlsim.executor.driver import SERVICES
 from rlsim.executor.run import make_controller, make_world
 from rlsim.live.assemble import task_of, taught, workload_of
-from rlsim.live.clock import SERVICES, LiveClock, run_virtual
+from rlsim.live.clock import LiveClock, run_virtual
 from rlsim.live.execution import Ending, Execution
-from rlsim.live.fake import fake_crew
+from rlsim.live.fake import fake_components
 from rlsim.live.protocols import Call, Made, Record, Weights
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.replay.decisions import NoJournal
@@ -58,7 +59,7 @@ class Model:
 
     async def _tick(self) -> None:
         done = asyncio.Event()
-        self._clock.at(self._clock.now + TOKEN_TICKS, SERVICES, done.set)
+        self._clock.call_at(self._clock.now + TOKEN_TICKS, SERVICES, done.set)
         await done.wait()
 
     async def abort(self, samples: Sequence[int]) -> None:
@@ -99,7 +100,7 @@ def lived(policy: dict[str, Any]) -> tuple[RunLog, list[Model]]:
         workload = workload_of(made, 0)
         world = make_world(made, workload)
         models = [Model(clock) for _ in world.replicas]
-        crew = replace(fake_crew(world, clock), engines=models)
+        crew = replace(fake_components(world, clock), engines=models)
         crew = taught(crew, None, task_of(made.scenario.live, made.scenario.seed))
         execution = Execution(make_controller(made, workload, oracle=False), world, clock, crew, NoJournal())
         return await execution.run(made.scenario.run.steps), models

@@ -15,7 +15,8 @@ from small_runs import FEW, MANY, STEP, UNIFORM, finishes, in_flight_ticks, in_t
 
 from rlsim.core.log import RunLog, ServiceRow
 from rlsim.core.ticks import TICKS_PER_SECOND, Ticks
-from rlsim.sim.clock import SERVICES, SimClock, SimTimer
+from rlsim.executor.driver import SERVICES
+from rlsim.sim.clock import SimClock, SimTimer
 from rlsim.sim.trainer import WorkerPool
 
 JOBS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 30)), min_size=1, max_size=30)

@@ -10,8 +10,8 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.ticks import to_seconds
 from rlsim.executor.system import System
 from rlsim.live.assemble import (
-    crew_of,
     judge_of,
+    live_components,
     paced_parts,
     recipe_of,
     task_of,
@@ -79,10 +79,10 @@ class OpenAi:
         self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
         task = task_of(live, plan.scenario.seed)
         if live.trainer == "paced":
-            return taught(crew_of(plan, world, clock, self._engines, VOCABULARY), None, task)
+            return taught(live_components(plan, world, clock, self._engines, VOCABULARY), None, task)
         model = model_of(plan.scenario, work, task)
         recipe = recipe_of(plan, model, work, teacher_of(plan.scenario, work, task, model))
-        crew = crew_of(plan, world, clock, self._engines, model.vocabulary)
+        crew = live_components(plan, world, clock, self._engines, model.vocabulary)
         return taught(crew, TorchTrainer(recipe), task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:

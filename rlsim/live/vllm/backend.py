@@ -10,8 +10,8 @@ from rlsim.core.errors import ParameterError
 from rlsim.executor.system import System
 from rlsim.live.assemble import (
     core_of,
-    crew_of,
     judge_of,
+    live_components,
     paced_parts,
     recipe_of,
     task_of,
@@ -75,7 +75,7 @@ class Vllm:
         ]
         recipe = recipe_of(plan, model, work, teacher_of(plan.scenario, work, task, model))
         placed = self._site.place(engines, TorchSpec(recipe) if live.trainer == "torch" else None, clock, work)
-        crew = crew_of(plan, world, clock, placed.engines, model.vocabulary)
+        crew = live_components(plan, world, clock, placed.engines, model.vocabulary)
         return taught(crew, placed.trainer, task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class PacedVllm:
 
         engines = [VllmSpec(replica, setup(replica)) for replica in range(len(world.replicas))]
         placed = self._site.place(engines, None, clock, work)
-        return crew_of(plan, world, clock, placed.engines, VOCABULARY)
+        return live_components(plan, world, clock, placed.engines, VOCABULARY)
 
     def facts(self) -> dict[str, Any]:
         """Versions of what was installed."""
