@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from rlsim.controller import Controller
-from rlsim.core.commands import Abort, CallTool, Command, Score, SetRole, Submit, Sync, Train, WakeAt
+from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train, WakeAt
 from rlsim.core.events import (
     Aborted,
     Cut,
@@ -221,9 +221,6 @@ class Driver:
             self.stop()
             return
         log.last_commands_idle = False
-        self._carry_out(event, commands)
-
-    def _carry_out(self, event: Event, commands: list[Command]) -> None:
         self._horizon.begin(commands)
         for command in commands:
             self._execute[type(command)](command)
