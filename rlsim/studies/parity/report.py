@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
@@ -21,8 +18,8 @@ from rlsim.studies.parity.end_order import Order
 from rlsim.studies.parity.errors import ArmParity, Row, median_trial, row_of, rows_of
 from rlsim.studies.parity.ranking import Ranking
 from rlsim.studies.parity.study import Parity
+from rlsim.studies.text.table import rendered
 
-FILE_WIDTH = 118
 COLUMNS = ("quantity", "unit", "live", "live runs", "simulated", "error", "schedule", "cost model", "live to live")
 DEFINITIONS = (
     "error: of the simulation against the median of the live runs; schedule: of a simulation with recorded durations "
@@ -33,58 +30,51 @@ DEFINITIONS = (
 Cells = list[str]
 
 
-def as_text(told: Parity) -> str:
+def as_text(parity: Parity) -> str:
     """One table: of all quantities for one policy, of all policies for several; then what the words mean."""
-    out, screen = StringIO(), Console()
-    width = screen.width if screen.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
-    console = Console(file=out, width=width, highlight=False, force_terminal=screen.is_terminal)
-    columns, rows = table_of(told)
-    table = Table(title=heading(told), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False,
+    columns, rows = table_of(parity)
+    table = Table(title=heading(parity), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False,
                   header_style="", pad_edge=False, collapse_padding=True)  # fmt: skip
     for place, column in enumerate(columns):
         table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     for row in rows:
         table.add_row(*row)
-    console.print(table)
-    console.print()
-    for line in notes(told):
-        console.print(line, markup=False)
-    return out.getvalue()
+    return rendered([table], notes(parity))
 
 
-def as_markdown(told: Parity, command: str) -> str:
+def as_markdown(parity: Parity, command: str) -> str:
     """The same table and notes, headed by what was compared and the command that did it."""
-    columns, rows = table_of(told)
-    lines = [f"### {heading(told)}", "", "```", command, "```", ""]
+    columns, rows = table_of(parity)
+    lines = [f"### {heading(parity)}", "", "```", command, "```", ""]
     lines += ["| " + " | ".join(cells) + " |" for cells in (list(columns), ["---"] * len(columns), *rows)]
-    return "\n".join([*lines, "", *(f"- {line}" for line in notes(told)), "", ""])
+    return "\n".join([*lines, "", *(f"- {line}" for line in notes(parity)), "", ""])
 
 
-def heading(told: Parity) -> str:
+def heading(parity: Parity) -> str:
     """What was compared; emulation is said first."""
-    return f"Parity, {told.name}: simulated against live on {told.engine} ({told.label})"
+    return f"Parity, {parity.name}: simulated against live on {parity.engine} ({parity.label})"
 
 
-def table_of(told: Parity) -> tuple[tuple[str, ...], list[Cells]]:
+def table_of(parity: Parity) -> tuple[tuple[str, ...], list[Cells]]:
     """Columns and cells of the one table."""
-    if len(told.arms) > 1:
-        columns = [_policy_cells(arm) for arm in told.arms]
+    if len(parity.arms) > 1:
+        columns = [_policy_cells(arm) for arm in parity.arms]
         rows = [[name, *(cells[name] for cells in columns)] for name in columns[0]]
-        return ("", *(arm.name for arm in told.arms)), rows
-    return COLUMNS, [_cells(row) for row in rows_of(told.arms[0])]
+        return ("", *(arm.name for arm in parity.arms)), rows
+    return COLUMNS, [_cells(row) for row in rows_of(parity.arms[0])]
 
 
-def notes(told: Parity) -> Iterator[str]:
+def notes(parity: Parity) -> Iterator[str]:
     """What is no row of the table, and the definitions that its numbers need."""
-    if told.ranking is None:
-        yield from _arm_notes(told.arms[0])
+    if parity.ranking is None:
+        yield from _arm_notes(parity.arms[0])
     else:
-        yield from _ranking_notes(told.ranking)
-    for arm in told.arms:
+        yield from _ranking_notes(parity.ranking)
+    for arm in parity.arms:
         for fault in arm.policy_errors:
             yield f"{arm.name}: a live decision that a fresh controller takes differently: {fault}"
         yield from _late_notes(arm)
-    yield from told.calibration
+    yield from parity.calibration
     yield from DEFINITIONS
 
 
@@ -186,18 +176,20 @@ def _percent(value: float | None, signed: bool) -> str:
 # -- files ----------------------------------------------------------------------------------------------
 
 
-def as_json(told: Parity, command: str) -> str:
+def as_json(parity: Parity, command: str) -> str:
     """Everything, for machines."""
     whole = {
-        "name": told.name,
-        "engine": told.engine,
-        "label": told.label,
+        "name": parity.name,
+        "engine": parity.engine,
+        "label": parity.label,
         "rlsim": __version__,
         "command": command,
-        "calibration": list(told.calibration),
-        "ranking": None if told.ranking is None else asdict(told.ranking) | {"same_winner": told.ranking.same_winner},
-        "policies": {arm.name: _arm_json(arm) for arm in told.arms},
-        "notes": list(notes(told)),
+        "calibration": list(parity.calibration),
+        "ranking": None
+        if parity.ranking is None
+        else asdict(parity.ranking) | {"same_winner": parity.ranking.same_winner},
+        "policies": {arm.name: _arm_json(arm) for arm in parity.arms},
+        "notes": list(notes(parity)),
     }
     return json.dumps(whole, indent=1) + "\n"
 
@@ -226,44 +218,44 @@ def _seen_json(seen: Any) -> dict[str, Any]:
     return made
 
 
-def save(told: Parity, out: Path, command: str) -> None:
+def save(parity: Parity, out: Path, command: str) -> None:
     """``parity.json`` and ``parity.png``; of several policies also the timelines of each."""
     from rlsim.results.plots.style import save_figure
 
     out.mkdir(parents=True, exist_ok=True)
     with replacing(out / "parity.json") as part:
-        part.write_text(as_json(told, command), encoding="utf-8")
-    if told.ranking is None:
-        save_figure(_timelines(told, told.arms[0]), out / "parity.png")
+        part.write_text(as_json(parity, command), encoding="utf-8")
+    if parity.ranking is None:
+        save_figure(_timelines(parity, parity.arms[0]), out / "parity.png")
         return
-    save_figure(_step_times(told), out / "parity.png")
-    for arm in told.arms:
-        save_figure(_timelines(told, arm), out / f"parity-{arm_folder(arm.name)}.png")
+    save_figure(_step_times(parity), out / "parity.png")
+    for arm in parity.arms:
+        save_figure(_timelines(parity, arm), out / f"parity-{arm_folder(arm.name)}.png")
 
 
-def _timelines(told: Parity, arm: ArmParity) -> Any:
+def _timelines(parity: Parity, arm: ArmParity) -> Any:
     from rlsim.results.plots.timeline import timelines
     from rlsim.results.tables import tables
 
     trial, row = median_trial(arm), arm.step
     live, simulated = tables(trial.run), tables(arm.run)
-    note = f"{told.label}; the live run of median step time, {trial.seen.step_seconds:.4g} s"
+    note = f"{parity.label}; the live run of median step time, {trial.seen.step_seconds:.4g} s"
     names = {
-        f"live on {told.engine}: step {trial.seen.step_seconds:.4g} s": live,
+        f"live on {parity.engine}: step {trial.seen.step_seconds:.4g} s": live,
         f"simulated: step {row.predicted:.4g} s ({row.error:+.1%} of the live median)": simulated,
     }
     return timelines(names, f"Live and simulated, {arm.name}", note)
 
 
-def _step_times(told: Parity) -> Any:
+def _step_times(parity: Parity) -> Any:
     from rlsim.results.plots.arms import Steps, live_and_simulated
 
-    rows = {arm.name: arm.step for arm in told.arms}
+    rows = {arm.name: arm.step for arm in parity.arms}
     steps = {name: Steps(row.live, row.low, row.high, row.predicted) for name, row in rows.items()}
-    return live_and_simulated(steps, f"Step time by policy, {told.name}", told.label)
+    return live_and_simulated(steps, f"Step time by policy, {parity.name}", parity.label)
 
 
-def append_markdown(told: Parity, file: Path, command: str) -> None:
+def append_markdown(parity: Parity, file: Path, command: str) -> None:
     """Add the table at the end of a file."""
     with open(file, "a", encoding="utf-8") as end:
-        end.write(as_markdown(told, command))
+        end.write(as_markdown(parity, command))

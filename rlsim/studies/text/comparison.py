@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from io import StringIO
 
-from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
@@ -16,48 +13,43 @@ from rlsim.executor.termination import BUDGET
 from rlsim.results.statistics import Estimate
 from rlsim.results.utilisation import USES
 from rlsim.studies.compare import Arm, Comparison
-from rlsim.studies.text.table import titled_table
+from rlsim.studies.text.table import rendered, titled_table
 
 LEAST_SHARE = 0.005
-FILE_WIDTH = 118
-"""Columns of output that goes to no terminal and where COLUMNS says nothing."""
 
 
-def as_text(told: Comparison, detailed: bool = False) -> str:
+def as_text(comparison: Comparison, detailed: bool = False) -> str:
     """Tables and notes; ``detailed`` adds every metric of the first arm."""
-    out, screen = StringIO(), Console()
-    width = screen.width if screen.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
-    console = Console(file=out, width=width, highlight=False, force_terminal=screen.is_terminal)
-    tables = [_step_times(told), _uses(told), _staleness(told)]
-    for table in [*tables, _everything(told.arms[0])] if detailed else tables:
-        console.print(table)
-        console.print()
-    for line in _notes(told):
-        console.print(line, markup=False)
-    return out.getvalue()
+    tables = [_step_times(comparison), _uses(comparison), _staleness(comparison)]
+    return rendered([*tables, _everything(comparison.arms[0])] if detailed else tables, _notes(comparison))
 
 
-def as_json(told: Comparison) -> str:
+def as_json(comparison: Comparison) -> str:
     """Everything, for machines."""
     arms = {
         arm.name: {
             "step_seconds": asdict(arm.estimate("step_seconds")),
             "published": None if arm.published is None else arm.published.model_dump(mode="json"),
             "error": arm.error,
-            "difference_to_first_seconds": asdict(told.difference_to_first(arm)),
-            "speedup_over_first": asdict(told.speedup_over_first(arm)),
+            "difference_to_first_seconds": asdict(comparison.difference_to_first(arm)),
+            "speedup_over_first": asdict(comparison.speedup_over_first(arm)),
             "replications": [outcome.metrics.as_dict() for outcome in arm.outcomes],
             "verdict": arm.outcomes[0].verdict,
             "sources": [asdict(source) for source in arm.plan.sources],
         }
-        for arm in told.arms
+        for arm in comparison.arms
     }
-    whole = {"name": told.name, "rlsim": __version__, "arms": arms, "sensitivity": [asdict(s) for s in told.shifts]}
+    whole = {
+        "name": comparison.name,
+        "rlsim": __version__,
+        "arms": arms,
+        "sensitivity": [asdict(s) for s in comparison.shifts],
+    }
     return json.dumps(whole, indent=1) + "\n"
 
 
-def _step_times(told: Comparison) -> Table:
-    first = told.arms[0]
+def _step_times(comparison: Comparison) -> Table:
+    first = comparison.arms[0]
     percent = f"{first.plan.scenario.run.confidence:.0%}"
     columns = (
         f"step, s ± {percent}",
@@ -68,15 +60,15 @@ def _step_times(told: Comparison) -> Table:
         "tokens/s /GPU",
         "USD /step",
     )
-    table = titled_table(told.name, "arm", columns)
-    for arm in told.arms:
+    table = titled_table(comparison.name, "arm", columns)
+    for arm in comparison.arms:
         table.add_row(
             arm.name,
             _estimate(arm.estimate("step_seconds")),
             "" if arm.published is None else f"{arm.published.measured:g}",
             _error(arm),
-            "" if arm is first else _estimate(told.difference_to_first(arm), "+"),
-            "" if arm is first else f"{told.speedup_over_first(arm).mean:.2f}x",
+            "" if arm is first else _estimate(comparison.difference_to_first(arm), "+"),
+            "" if arm is first else f"{comparison.speedup_over_first(arm).mean:.2f}x",
             f"{arm.mean('tokens_per_second_per_gpu'):,.0f}",
             f"{arm.mean('usd_per_step'):.2f}",
         )
@@ -95,9 +87,9 @@ def _estimate(found: Estimate, sign: str = "") -> str:
     return f"{found.mean:{sign}.1f} ± {(found.high - found.low) / 2:.1f}"
 
 
-def _uses(told: Comparison) -> Table:
+def _uses(comparison: Comparison) -> Table:
     """Rollout and trainer GPUs by use; uses that nobody has are left out."""
-    rows = [(arm, role, shares) for arm in told.arms for role, shares in _roles(arm)]
+    rows = [(arm, role, shares) for arm in comparison.arms for role, shares in _roles(arm)]
     shown = [use for use in _all_uses(rows) if any(shares.get(use, 0) >= LEAST_SHARE for _, _, shares in rows)]
     table = titled_table("GPU time by use, %", "arm", ("GPUs", *map(_heading, shown)))
     for arm, role, shares in rows:
@@ -131,13 +123,13 @@ def _pool_roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
         yield f"{first.gpus:g} {name}", {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
 
 
-def _staleness(told: Comparison) -> Table:
+def _staleness(comparison: Comparison) -> Table:
     names = ("start_lag", "end_lag", "span", "token_weighted_lag", "intra_batch_lag")
     titles = ("start lag", "end lag", "span", "token- weighted", "intra-batch, updates")
     table = titled_table(
         "Staleness of trained samples, weights versions: mean (max)", "arm", (*titles, "wasted tokens")
     )
-    for arm in told.arms:
+    for arm in comparison.arms:
         cells = (f"{arm.mean(f'{name}_mean'):.2f} ({arm.mean(f'{name}_max'):.0f})" for name in names)
         table.add_row(arm.name, *cells, f"{_wasted(arm):.1%}")
     return table
@@ -171,17 +163,17 @@ def _everything(arm: Arm) -> Table:
     return table
 
 
-def _notes(told: Comparison) -> Iterator[str]:
-    for arm in told.arms:
+def _notes(comparison: Comparison) -> Iterator[str]:
+    for arm in comparison.arms:
         yield f"{arm.name}: {arm.outcomes[0].verdict}"
     yield ""
-    yield from budgets_used(told.arms)
-    yield from _declared(told)
-    yield from _sensitivity(told)
-    yield from _sources(told)
-    run = told.arms[0].plan.scenario.run
-    replications = len(told.arms[0].outcomes)
-    closes = all(outcome.metrics.ledger_closes for arm in told.arms for outcome in arm.outcomes)
+    yield from budgets_used(comparison.arms)
+    yield from _declared(comparison)
+    yield from _sensitivity(comparison)
+    yield from _sources(comparison)
+    run = comparison.arms[0].plan.scenario.run
+    replications = len(comparison.arms[0].outcomes)
+    closes = all(outcome.metrics.ledger_closes for arm in comparison.arms for outcome in arm.outcomes)
     yield (
         f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {replications} paired replications; "
         f"token ledger {'closes' if closes else 'DOES NOT CLOSE'} in all of them."
@@ -198,9 +190,9 @@ def budgets_used(arms: Sequence[Arm]) -> Iterator[str]:
             yield f"{arm.name}: {len(steps)} of {len(arm.outcomes)} runs ended by {keys}, after {after} steps."
 
 
-def _declared(told: Comparison) -> Iterator[str]:
+def _declared(comparison: Comparison) -> Iterator[str]:
     """What was fitted, predicted, mismatched and assumed beside the published numbers."""
-    for arm in told.arms:
+    for arm in comparison.arms:
         row = arm.published
         if row is None:
             continue
@@ -212,10 +204,10 @@ def _declared(told: Comparison) -> Iterator[str]:
             yield f"  {row.notes}"
 
 
-def _sensitivity(told: Comparison) -> Iterator[str]:
+def _sensitivity(comparison: Comparison) -> Iterator[str]:
     grouped: dict[tuple[str, float], list[str]] = {}
     reasons: dict[str, str] = {}
-    for shift in told.shifts:
+    for shift in comparison.shifts:
         grouped.setdefault((shift.key, shift.value), []).append(f"{shift.arm} {shift.change:+.1%}")
         reasons[shift.key] = shift.reason
     for key, reason in reasons.items():
@@ -225,11 +217,11 @@ def _sensitivity(told: Comparison) -> Iterator[str]:
                 yield f"  {value:g}: {', '.join(changes)}"
 
 
-def _sources(told: Comparison) -> Iterator[str]:
+def _sources(comparison: Comparison) -> Iterator[str]:
     known: dict[tuple[str, str, bool], list[str]] = {}
-    for arm in told.arms:
+    for arm in comparison.arms:
         for source in arm.plan.sources:
             known.setdefault((source.what, source.text, source.estimate), []).append(arm.name)
     for (what, text, estimate), arms in known.items():
-        only = "" if len(arms) == len(told.arms) else f" ({', '.join(arms)})"
+        only = "" if len(arms) == len(comparison.arms) else f" ({', '.join(arms)})"
         yield f"{'ESTIMATE' if estimate else 'Source'}, {what}: {text}{only}."

@@ -18,25 +18,26 @@ WIDTH = 150
 COLUMNS = ("case", "question", "observed", "simulated", "agrees")
 
 
-def explanation_text(told: Explanation, plan: ResolvedScenario) -> str:
+def explanation_text(explanation: Explanation, plan: ResolvedScenario) -> str:
     """Bottleneck, evidence and what would help."""
     lines = [
-        f"{plan.scenario.name}: {told.arm}" if told.arm != plan.scenario.name else told.arm,
-        told.outcome.verdict,
+        f"{plan.scenario.name}: {explanation.arm}" if explanation.arm != plan.scenario.name else explanation.arm,
+        explanation.outcome.verdict,
         "",
     ]
-    lines += [f"  {what:<13} {says}" for what, says in evidence(told.outcome.metrics, plan)]
-    lines += ["", *_helps(told), *_sources(plan)]
+    lines += [f"  {what:<13} {says}" for what, says in evidence(explanation.outcome.metrics, plan)]
+    lines += ["", *_helps(explanation), *_sources(plan)]
     return "\n".join(lines) + "\n"
 
 
-def _helps(told: Explanation) -> Iterator[str]:
-    if not told.effects:
-        yield f"None of {told.tried} changes makes a step faster."
+def _helps(explanation: Explanation) -> Iterator[str]:
+    if not explanation.effects:
+        yield f"None of {explanation.tried} changes makes a step faster."
         return
-    runs = told.effects[0].speedup.n
-    yield f"What helps most of {told.tried} changes, screened on one run, judged on {runs} others of the same luck:"
-    for number, effect in enumerate(told.effects, 1):
+    runs = explanation.effects[0].speedup.n
+    tried = explanation.tried
+    yield f"What helps most of {tried} changes, screened on one run, judged on {runs} others of the same luck:"
+    for number, effect in enumerate(explanation.effects, 1):
         yield f"  {number}. {_effect(effect)}"
 
 
@@ -136,7 +137,7 @@ def answers_json(answers: Sequence[Answer]) -> str:
     return _json({"cases": [_answer(answer) for answer in answers], "score": score(answers)})
 
 
-def explanation_json(told: Explanation, plan: ResolvedScenario, answer: Answer | None) -> str:
+def explanation_json(explanation: Explanation, plan: ResolvedScenario, answer: Answer | None) -> str:
     """The same for machines."""
     effects = [
         {
@@ -145,14 +146,14 @@ def explanation_json(told: Explanation, plan: ResolvedScenario, answer: Answer |
             "changes_what_is_learnt": effect.change.learnt or None,
             "speedup": _estimate(effect.speedup),
         }
-        for effect in told.effects
+        for effect in explanation.effects
     ]
     return _json(
         {
-            "arm": told.arm,
-            "bottleneck": told.outcome.verdict,
-            "evidence": dict(evidence(told.outcome.metrics, plan)),
-            "changes_tried": told.tried,
+            "arm": explanation.arm,
+            "bottleneck": explanation.outcome.verdict,
+            "evidence": dict(evidence(explanation.outcome.metrics, plan)),
+            "changes_tried": explanation.tried,
             "changes": effects,
             "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],
             "case": None if answer is None else _answer(answer),
@@ -169,5 +170,5 @@ def _estimate(found: Estimate) -> dict[str, Any]:
     return {"mean": found.mean, "low": found.low, "high": found.high, "replications": found.n}
 
 
-def _json(told: dict[str, Any]) -> str:
-    return json.dumps({"rlsim": __version__, **told}, indent=2) + "\n"
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps({"rlsim": __version__, **content}, indent=2) + "\n"

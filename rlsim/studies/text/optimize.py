@@ -17,7 +17,8 @@ from rlsim.studies.optimize.explore import is_exhaustive
 from rlsim.studies.optimize.scoring import COST, Scored
 from rlsim.studies.optimize.sensitivity import Robust, Swing
 from rlsim.studies.optimize.study import Answer
-from rlsim.studies.text.sweep import label, new_table, rendered, short, shown, shown_mean, source_lines, varying
+from rlsim.studies.text.sweep import label, new_table, short, shown, shown_mean, source_lines, varying
+from rlsim.studies.text.table import rendered
 
 _EXTRA = {
     "seconds_per_million_trained_tokens": "s /M tokens",
@@ -35,37 +36,37 @@ OBJECTIVES = {
 }
 
 
-def as_text(told: Answer) -> str:
+def as_text(answer: Answer) -> str:
     """The choice, how sure and how flat it is, what it was chosen from, and what would change it."""
-    if told.decision is None:
-        return "".join(f"{line}\n" for line in ("No feasible choice.", *_search_lines(told)))
-    names = _names(told)
-    lines = [*_choice_lines(told, told.decision, names), "", *_search_lines(told), ""]
-    tables = [_contenders(told, told.decision, names)]
-    tables += [_robust(told.robust, names)] if told.robust is not None and told.robust.points else []
-    tables += [_tornado(told.swings, told.decision, names)] if told.swings else []
+    if answer.decision is None:
+        return "".join(f"{line}\n" for line in ("No feasible choice.", *_search_lines(answer)))
+    names = _names(answer)
+    lines = [*_choice_lines(answer, answer.decision, names), "", *_search_lines(answer), ""]
+    tables = [_contenders(answer, answer.decision, names)]
+    tables += [_robust(answer.robust, names)] if answer.robust is not None and answer.robust.points else []
+    tables += [_tornado(answer.swings, answer.decision, names)] if answer.swings else []
     text = "".join(f"{line}\n" for line in lines) + rendered(tables)
-    return text + "".join(f"{line}\n" for line in _notes(told, told.decision, names))
+    return text + "".join(f"{line}\n" for line in _notes(answer, answer.decision, names))
 
 
-def as_json(told: Answer) -> str:
+def as_json(answer: Answer) -> str:
     """Everything, for machines."""
-    decision = told.decision
+    decision = answer.decision
     whole = {
-        "name": told.scenario,
+        "name": answer.scenario,
         "rlsim": __version__,
-        "search": told.question.search.model_dump(mode="json"),
-        "points": told.question.space.size,
-        "points_simulated": len(told.spent.points),
-        "runs_made": told.spent.made,
-        "runs_reused": told.spent.reused,
-        "infeasible": {kind: {"points": count, "first": text} for kind, (count, text) in told.infeasible.items()},
+        "search": answer.question.search.model_dump(mode="json"),
+        "points": answer.question.space.size,
+        "points_simulated": len(answer.spent.points),
+        "runs_made": answer.spent.made,
+        "runs_reused": answer.spent.reused,
+        "infeasible": {kind: {"points": count, "first": text} for kind, (count, text) in answer.infeasible.items()},
         "best": None if decision is None else _point(decision.best, decision),
         "contenders": [] if decision is None else [_point(one, decision) for one in decision.contenders],
-        "robust": None if told.robust is None else asdict(told.robust),
-        "sensitivity": [{**asdict(one), "changes_the_choice": one.changes_the_choice} for one in told.swings],
-        "unjudged": told.unjudged,
-        "marginal": [asdict(one) for one in told.more],
+        "robust": None if answer.robust is None else asdict(answer.robust),
+        "sensitivity": [{**asdict(one), "changes_the_choice": one.changes_the_choice} for one in answer.swings],
+        "unjudged": answer.unjudged,
+        "marginal": [asdict(one) for one in answer.more],
     }
     return json.dumps(whole, indent=1) + "\n"
 
@@ -87,15 +88,15 @@ def _point(one: Scored, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _names(told: Answer) -> list[str]:
-    axes = told.question.space.axes
+def _names(answer: Answer) -> list[str]:
+    axes = answer.question.space.axes
     return [axis.name for axis in axes if len(axis.factor.levels) > 1] or [axis.name for axis in axes]
 
 
-def _choice_lines(told: Answer, decision: Decision, names: Sequence[str]) -> Iterator[str]:
+def _choice_lines(answer: Answer, decision: Decision, names: Sequence[str]) -> Iterator[str]:
     best = decision.best
     what = OBJECTIVES[best.objective]
-    yield f"{told.scenario}: least {what}"
+    yield f"{answer.scenario}: least {what}"
     yield f"Choice: {label(best.candidate.variant.levels, names)}"
     step, usd = shown(best.estimate("step_seconds")), shown(best.estimate(COST))
     lag = max(best.values("start_lag_max"))
@@ -125,28 +126,28 @@ def _span(name: str, levels: Sequence[dict[str, str]]) -> str:
     return "{" + ", ".join(dict.fromkeys(one[name] for one in levels)) + "}"
 
 
-def _search_lines(told: Answer) -> Iterator[str]:
-    space, search = told.question.space, told.question.search
+def _search_lines(answer: Answer) -> Iterator[str]:
+    space, search = answer.question.space, answer.question.search
     how = "tried out" if is_exhaustive(space, search.evaluations) else "searched (TPE and descents)"
-    points = len({at for case, at in told.spent.points if not case})
-    infeasible = sum(count for count, _ in told.infeasible.values())
+    points = len({at for case, at in answer.spent.points if not case})
+    infeasible = sum(count for count, _ in answer.infeasible.values())
     yield f"{space.size} points {how}: {points} simulated, {infeasible} seen to be infeasible."
-    yield f"  {told.spent.made} runs made, {told.spent.reused} reused, those for doubts included"
-    for kind, (count, text) in told.infeasible.items():
+    yield f"  {answer.spent.made} runs made, {answer.spent.reused} reused, those for doubts included"
+    for kind, (count, text) in answer.infeasible.items():
         yield f"  infeasible, {kind}: {count} (first: {text})"
-    if told.decision is not None and told.decision.left_out:
-        left_out = told.decision.left_out
+    if answer.decision is not None and answer.decision.left_out:
+        left_out = answer.decision.left_out
         yield f"  {left_out} more points within {MARGIN:.0%} of the best were simulated once, not replicated"
 
 
-def _contenders(told: Answer, decision: Decision, names: Sequence[str]) -> Table:
+def _contenders(answer: Answer, decision: Decision, names: Sequence[str]) -> Table:
     objective = decision.best.objective
     titles = ["step, s", "USD /M tokens", "GPUs", "USD /h", "start lag, max", "over best", ""]
     extra = [] if objective in ("step_seconds", COST) else [_EXTRA[objective]]
-    title = f"Contenders, {told.question.replications} replication(s) each on the same luck"
+    title = f"Contenders, {answer.question.replications} replication(s) each on the same luck"
     table = new_table(title, [short(name, names) for name in names], [*extra, *titles])
-    told_anyway = (*decision.front, *decision.written)
-    for one in [*decision.contenders[:ROWS], *(one for one in decision.contenders[ROWS:] if one in told_anyway)]:
+    always_shown = (*decision.front, *decision.written)
+    for one in [*decision.contenders[:ROWS], *(one for one in decision.contenders[ROWS:] if one in always_shown)]:
         table.add_row(
             *(one.candidate.variant.levels[name] for name in names),
             *(shown(one.estimate(objective)) for _ in extra),
@@ -171,11 +172,11 @@ def _marks(one: Scored, decision: Decision) -> str:
     return " ".join(mark for mark, has_it in marks.items() if has_it)
 
 
-def _robust(told: Robust, names: Sequence[str]) -> Table:
-    titles = [*(f"regret, {_brief(state)}" for state in told.states), "worst regret", "mean"]
-    criterion = "least worst regret" if told.criterion == "regret" else "least mean"
+def _robust(answer: Robust, names: Sequence[str]) -> Table:
+    titles = [*(f"regret, {_brief(state)}" for state in answer.states), "worst regret", "mean"]
+    criterion = "least worst regret" if answer.criterion == "regret" else "least mean"
     table = new_table(f"Under uncertain inputs, by {criterion}", [short(name, names) for name in names], titles)
-    for one in told.points[: ROWS // 2]:
+    for one in answer.points[: ROWS // 2]:
         regrets = [f"{regret:+.1%}" for regret in (*one.regrets, one.worst)]
         table.add_row(*(one.texts[name] for name in names), *regrets, shown_mean(one.mean))
     return table
@@ -216,11 +217,11 @@ def _percent(found: Estimate) -> str:
     return f"{found.mean - 1:+.1%} ± {(found.high - found.low) / 2:.1%}"
 
 
-def _notes(told: Answer, decision: Decision, names: Sequence[str]) -> Iterator[str]:
-    if told.robust is not None:
-        yield from _robust_lines(told.robust, decision, names)
-    yield from (f"not judged: {text}" for text in told.unjudged)
-    for more in told.more:
+def _notes(answer: Answer, decision: Decision, names: Sequence[str]) -> Iterator[str]:
+    if answer.robust is not None:
+        yield from _robust_lines(answer.robust, decision, names)
+    yield from (f"not judged: {text}" for text in answer.unjudged)
+    for more in answer.more:
         each = "" if more.gpus == 1 else f" ({more.seconds.mean / more.gpus:+.3g} s a GPU)"
         yield (
             f"{more.gpus} more {more.role} GPU(s): step {shown(more.seconds, '+.3g')} s{each}, "
@@ -231,13 +232,13 @@ def _notes(told: Answer, decision: Decision, names: Sequence[str]) -> Iterator[s
     yield from source_lines([decision.best.candidate.variant.plan])
 
 
-def _robust_lines(told: Robust, decision: Decision, names: Sequence[str]) -> Iterator[str]:
-    if not told.points:
+def _robust_lines(answer: Robust, decision: Decision, names: Sequence[str]) -> Iterator[str]:
+    if not answer.points:
         yield "Under uncertain inputs: no contender is feasible in every state."
         return
-    first = told.points[0]
-    by = "least worst regret" if told.criterion == "regret" else "least mean over states, all as likely"
+    first = answer.points[0]
+    by = "least worst regret" if answer.criterion == "regret" else "least mean over states, all as likely"
     same = " (the choice as well)" if first.at == decision.best.at else ""
     yield f"Under uncertain inputs ({by}): {label(first.texts, names)}{same}; worst regret {first.worst:.1%}."
-    if told.infeasible:
-        yield f"  {told.infeasible} contender(s) are infeasible in some state and left out."
+    if answer.infeasible:
+        yield f"  {answer.infeasible} contender(s) are infeasible in some state and left out."

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from io import StringIO
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from rlsim import __version__
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.statistics import Estimate
 from rlsim.studies.sweep import Result, Sweep
+from rlsim.studies.text.table import rendered
 
-FILE_WIDTH = 118
 MOST_SOURCES = 12
 _TITLES = {
     "step_seconds": "step, s",
@@ -29,13 +26,13 @@ _TITLES = {
 }
 
 
-def as_text(told: Sweep) -> str:
+def as_text(sweep: Sweep) -> str:
     """A row a variant, then what could not be run and what was compared with what."""
-    names = varying([result.variant.levels for result in told.results])
-    table = new_table(told.name, [short(name, names) for name in names], _titles(told))
-    for result in told.results:
-        table.add_row(*(result.variant.levels[name] for name in names), *_cells(told, result))
-    return rendered([table]) + "".join(f"{line}\n" for line in _notes(told, names))
+    names = varying([result.variant.levels for result in sweep.results])
+    table = new_table(sweep.name, [short(name, names) for name in names], _titles(sweep))
+    for result in sweep.results:
+        table.add_row(*(result.variant.levels[name] for name in names), *_cells(sweep, result))
+    return rendered([table]) + "".join(f"{line}\n" for line in _notes(sweep, names))
 
 
 def new_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -59,18 +56,7 @@ def label(levels: Mapping[str, str], names: Sequence[str]) -> str:
     return ", ".join(f"{short(name, names)}={levels[name]}" for name in names) or "the only one"
 
 
-def rendered(tables: list[Table]) -> str:
-    """Tables as text, as wide as the terminal."""
-    out, screen = StringIO(), Console()
-    width = screen.width if screen.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
-    console = Console(file=out, width=width, highlight=False, force_terminal=screen.is_terminal)
-    for table in tables:
-        console.print(table)
-        console.print()
-    return out.getvalue()
-
-
-def as_json(told: Sweep) -> str:
+def as_json(sweep: Sweep) -> str:
     """Everything, for machines."""
     rows = [
         {
@@ -78,20 +64,20 @@ def as_json(told: Sweep) -> str:
             "run": result.variant.run,
             "fault": result.fault or None,
             "sources": [asdict(source) for source in result.variant.plan.sources],
-            "estimates": {} if result.fault else {name: asdict(result.estimate(name)) for name in told.metrics},
-            "ratio_to_baseline": _as_dict(result.ratio(told.baseline, told.metrics[0])),
+            "estimates": {} if result.fault else {name: asdict(result.estimate(name)) for name in sweep.metrics},
+            "ratio_to_baseline": _as_dict(result.ratio(sweep.baseline, sweep.metrics[0])),
             "replications": [made.metrics for made in result.runs],
         }
-        for result in told.results
+        for result in sweep.results
     ]
     whole = {
-        "name": told.name,
+        "name": sweep.name,
         "rlsim": __version__,
-        "baseline": told.baseline.variant.levels,
-        "metrics": told.metrics,
+        "baseline": sweep.baseline.variant.levels,
+        "metrics": sweep.metrics,
         "variants": rows,
-        "runs_made": told.made,
-        "runs_reused": told.reused,
+        "runs_made": sweep.made,
+        "runs_reused": sweep.reused,
     }
     return json.dumps(whole, indent=1) + "\n"
 
@@ -108,10 +94,10 @@ def short(name: str, among: Sequence[str]) -> str:
     return name if last in others else last
 
 
-def _titles(told: Sweep) -> list[str]:
-    first = told.results[0].variant.scenario.run
+def _titles(sweep: Sweep) -> list[str]:
+    first = sweep.results[0].variant.scenario.run
     percent = f"{first.confidence:.0%}"
-    head, *rest = told.metrics
+    head, *rest = sweep.metrics
     return [f"{_title(head)} ± {percent}", f"over baseline ± {percent}", *map(_title, rest)]
 
 
@@ -119,11 +105,11 @@ def _title(metric: str) -> str:
     return _TITLES.get(metric, metric.replace("_", " "))
 
 
-def _cells(told: Sweep, result: Result) -> list[str]:
+def _cells(sweep: Sweep, result: Result) -> list[str]:
     if result.fault:
-        return ["did not end", *[""] * len(told.metrics)]
-    head, *rest = told.metrics
-    ratio = "" if result is told.baseline else shown(result.ratio(told.baseline, head), ".3f")
+        return ["did not end", *[""] * len(sweep.metrics)]
+    head, *rest = sweep.metrics
+    ratio = "" if result is sweep.baseline else shown(result.ratio(sweep.baseline, head), ".3f")
     return [shown(result.estimate(head)), ratio, *(shown_mean(result.estimate(name).mean) for name in rest)]
 
 
@@ -145,17 +131,17 @@ def shown_mean(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _notes(told: Sweep, names: Sequence[str]) -> Iterator[str]:
-    for result in told.results:
+def _notes(sweep: Sweep, names: Sequence[str]) -> Iterator[str]:
+    for result in sweep.results:
         if result.fault:
             yield f"did not end: {label(result.variant.levels, names)}: {result.fault.splitlines()[0]}"
-    count = len(told.results[0].runs)
+    count = len(sweep.results[0].runs)
     yield (
-        f"{len(told.results)} variants, {count} replication(s) each on the same luck; ratios of {told.metrics[0]} are "
-        f"paired, against {label(told.baseline.variant.levels, names)}."
+        f"{len(sweep.results)} variants, {count} replication(s) each on the same luck; ratios of {sweep.metrics[0]} "
+        f"are paired, against {label(sweep.baseline.variant.levels, names)}."
     )
-    yield f"{told.made} runs made, {told.reused} reused."
-    yield from source_lines([result.variant.plan for result in told.results])
+    yield f"{sweep.made} runs made, {sweep.reused} reused."
+    yield from source_lines([result.variant.plan for result in sweep.results])
 
 
 def source_lines(plans: Sequence[ResolvedScenario]) -> Iterator[str]:
