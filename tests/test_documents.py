@@ -41,7 +41,9 @@ REASONS = (
 MOST_BYTES = 220_000
 """Of all committed Markdown."""
 PLAYER = """
-import contextlib, json, sys
+import contextlib, json, os, sys
+
+os.cpu_count = lambda: 1  # Starting processes takes longer than these runs.
 from rlsim.cli.main import main
 
 for words, target in json.load(sys.stdin):
