@@ -41,19 +41,23 @@ REASONS = (
 MOST_BYTES = 220_000
 """Of all committed Markdown."""
 PLAYER = """
-import contextlib, json, os, sys
+import json, os, sys
 
 os.cpu_count = lambda: 1  # Starting processes takes longer than these runs.
 from rlsim.cli.main import main
 
 for words, target in json.load(sys.stdin):
-    sys.argv = words
-    with open(target, "w") if target else contextlib.nullcontext(sys.stdout) as out, contextlib.redirect_stdout(out):
-        try:
-            main()
-        except SystemExit as end:
-            if end.code not in (0, None):
-                sys.exit(f"{' '.join(words)}: exit code {end.code}")
+    sys.argv, terminal = words, os.dup(1)
+    if target:
+        os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    try:
+        main()
+    except SystemExit as end:
+        if end.code not in (0, None):
+            sys.exit(f"{' '.join(words)}: exit code {end.code}")
+    sys.stdout.flush()
+    os.dup2(terminal, 1)
+    os.close(terminal)
 """
 
 
