@@ -62,7 +62,7 @@ def judge_of(recipe: Recipe) -> TorchTrainer | None:
     return TorchTrainer(replace(recipe, model=recipe.teacher, teacher=None, processes=1, cores=()))
 
 
-def taught(
+def with_trainer(
     crew: LiveComponents, trainer: LiveTrainer | None, task: Verifiable | None, judge: Judge | None = None
 ) -> LiveComponents:
     """The same crew with a real trainer, its teacher, and the prompts and rewards of a task; or as it is."""

@@ -110,7 +110,7 @@ class LiveFleet:
         self.delivered_tokens[replica] += running.made_tokens
         self.undelivered_tokens[replica] += running.made.undelivered_tokens
         if running.lost:
-            self._mourn(replica, [running])
+            self._on_engine_lost(replica, [running])
         elif running.made.reason != "abort":
             self._caller.ended(running)
         if self._offered[replica] is not None and not self._on[replica]:
@@ -141,7 +141,7 @@ class LiveFleet:
 
     # -- engines that are lost ------------------------------------------------------------------------
 
-    def _mourn(self, replica: int, ended: list[Running]) -> None:
+    def _on_engine_lost(self, replica: int, ended: list[Running]) -> None:
         """Tell of a lost replica, and of its calls, which end now or have just ended."""
         first = replica not in self.gone
         self.gone.add(replica)
@@ -157,7 +157,7 @@ class LiveFleet:
         told = await asyncio.gather(*(action(replica) for replica in alive), return_exceptions=True)
         for replica, answer in zip(alive, told, strict=True):
             if isinstance(answer, EngineLostError):
-                self._mourn(replica, [])
+                self._on_engine_lost(replica, [])
             elif isinstance(answer, BaseException):
                 raise answer
 
@@ -249,7 +249,7 @@ class LiveFleet:
 
     # -- roles and the end ----------------------------------------------------------------------------
 
-    async def stand_down(self, replicas: Iterable[int]) -> None:
+    async def sleep(self, replicas: Iterable[int]) -> None:
         """Pause engines and give their memory to the trainer."""
 
         async def sleep(replica: int) -> None:
@@ -258,7 +258,7 @@ class LiveFleet:
 
         await self._each(replicas, sleep)
 
-    async def stand_up(self, replicas: Iterable[int], resume: bool) -> None:
+    async def wake(self, replicas: Iterable[int], resume: bool) -> None:
         """Give it back; ``resume`` lets them run at once, otherwise they wait for the next publication."""
 
         async def wake(replica: int) -> None:

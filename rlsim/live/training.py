@@ -76,9 +76,9 @@ class TrainerDriver:
         ticks = pace.to_training_ticks if to_training else pace.to_rollout_ticks
         asked = self._clock.now
         if to_training:
-            await self._fleet.stand_down(replicas)
+            await self._fleet.sleep(replicas)
         else:
-            await self._fleet.stand_up(replicas, resume=command.lent)
+            await self._fleet.wake(replicas, resume=command.lent)
         start = asked if command.lent else self._clock.now
         if command.lent and to_training:
             self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, start, -1))

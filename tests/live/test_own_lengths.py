@@ -14,7 +14,7 @@ from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
 from rlsim.executor.driver import SERVICES
 from rlsim.executor.run import make_controller, make_world
-from rlsim.live.assemble import task_of, taught, workload_of
+from rlsim.live.assemble import task_of, with_trainer, workload_of
 from rlsim.live.clock import LiveClock, run_virtual
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake import fake_components
@@ -101,7 +101,7 @@ def lived(policy: dict[str, Any]) -> tuple[RunLog, list[Model]]:
         world = make_world(made, workload)
         models = [Model(clock) for _ in world.replicas]
         crew = replace(fake_components(world, clock), engines=models)
-        crew = taught(crew, None, task_of(made.scenario.live, made.scenario.seed))
+        crew = with_trainer(crew, None, task_of(made.scenario.live, made.scenario.seed))
         execution = Execution(make_controller(made, workload, oracle=False), world, clock, crew, NoJournal())
         return await execution.run(made.scenario.run.steps), models
 

@@ -15,8 +15,8 @@ from rlsim.live.assemble import (
     paced_parts,
     recipe_of,
     task_of,
-    taught,
     trainer_refusals,
+    with_trainer,
     workload_of,
 )
 from rlsim.live.clock import LiveClock
@@ -79,11 +79,11 @@ class OpenAi:
         self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
         task = task_of(live, plan.scenario.seed)
         if live.trainer == "paced":
-            return taught(live_components(plan, world, clock, self._engines, VOCABULARY), None, task)
+            return with_trainer(live_components(plan, world, clock, self._engines, VOCABULARY), None, task)
         model = model_of(plan.scenario, work, task)
         recipe = recipe_of(plan, model, work, teacher_of(plan.scenario, work, task, model))
         crew = live_components(plan, world, clock, self._engines, model.vocabulary)
-        return taught(crew, TorchTrainer(recipe), task, judge_of(recipe))
+        return with_trainer(crew, TorchTrainer(recipe), task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:
         """What the servers offer, and their gauges (seconds, running, waiting, share of KV in use)."""

@@ -15,8 +15,8 @@ from rlsim.live.assemble import (
     paced_parts,
     recipe_of,
     task_of,
-    taught,
     trainer_refusals,
+    with_trainer,
     workload_of,
 )
 from rlsim.live.clock import LiveClock
@@ -76,7 +76,7 @@ class Vllm:
         recipe = recipe_of(plan, model, work, teacher_of(plan.scenario, work, task, model))
         placed = self._site.place(engines, TorchSpec(recipe) if live.trainer == "torch" else None, clock, work)
         crew = live_components(plan, world, clock, placed.engines, model.vocabulary)
-        return taught(crew, placed.trainer, task, judge_of(recipe))
+        return with_trainer(crew, placed.trainer, task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:
         """Versions of what was installed."""
