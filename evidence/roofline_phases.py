@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.roofline import roofline
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 SOURCE = "RollArt, arXiv 2512.22560: 6 H20 against 2 H800, which cost the same"

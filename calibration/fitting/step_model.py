@@ -15,8 +15,8 @@ import numpy as np
 from calibration.fitting.robust_regression import hold_out, solve
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Evidence, HoldOutError, Provenance, Sampled
-from rlsim.costs.sections import POINT_COLUMNS, LawIntervals, StepFit
-from rlsim.costs.steplaw import StepTimeModel, interpolate
+from rlsim.costs.sections import POINT_COLUMNS, StepFit, StepModelIntervals
+from rlsim.costs.step_model import StepTimeModel, interpolate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -161,7 +161,7 @@ def step_fit(
     law: StepTimeModel,
     fitted: Sequence[StepSample],
     held_out: Sequence[StepSample],
-    intervals: LawIntervals | None = None,
+    intervals: StepModelIntervals | None = None,
     **known: Any,
 ) -> StepFit:
     """The ``step`` section of a profile.

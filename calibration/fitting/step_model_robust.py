@@ -28,8 +28,8 @@ from calibration.fitting.step_model import (
 )
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.sections import COEFFICIENTS, LawIntervals
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.sections import COEFFICIENTS, StepModelIntervals
+from rlsim.costs.step_model import StepTimeModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,7 +100,7 @@ def trust_of(samples: Sequence[StepSample]) -> NDArray[np.float64]:
     return trust
 
 
-def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawIntervals:
+def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> StepModelIntervals:
     """Percentile intervals of the coefficients, from a residual bootstrap.
 
     The points stay, because some coefficients rest on few of them; each gets the model's time and the relative
@@ -117,10 +117,10 @@ def law_intervals(fit: RobustFit, times: int = 200, seed: int = 0) -> LawInterva
         central = np.atleast_1d(getattr(fit.law, name))
         low[name] = tuple(rounded(np.minimum(np.quantile(values, tail, axis=0), central)))
         high[name] = tuple(rounded(np.maximum(np.quantile(values, 1 - tail, axis=0), central)))
-    return LawIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
+    return StepModelIntervals(LEVEL, f"residual bootstrap over the points, {times} times", low, high)
 
 
-def effects(intervals: LawIntervals, law: StepTimeModel, domain: Sequence[StepSample]) -> dict[str, float]:
+def effects(intervals: StepModelIntervals, law: StepTimeModel, domain: Sequence[StepSample]) -> dict[str, float]:
     """Relative change of a step of the domain, at most, by half the width of each coefficient's interval.
 
     A coefficient with many knots is as wide as its widest.

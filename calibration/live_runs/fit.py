@@ -95,7 +95,7 @@ def fit_live(runs: Sequence[FinishedRun]) -> LiveFit:
 
 
 def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> LiveStepFit:
-    """The affine law of :meth:`rlsim.costs.steplaw.StepTimeModel.affine`; ``ParameterError`` with too few points.
+    """The affine law of :meth:`rlsim.costs.step_model.StepTimeModel.affine`; ``ParameterError`` with too few points.
 
     ``beside`` is of each window the share of its time in which the trainer computed; without it, none is.
     """

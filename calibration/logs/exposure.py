@@ -19,7 +19,7 @@ from calibration.serving.score import Replayed
 from calibration.serving.timelines import RecordedRun, Timeline
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.requests import EngineLimits
 
 if TYPE_CHECKING:

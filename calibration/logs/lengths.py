@@ -20,7 +20,7 @@ from rlsim.core.streams import generator
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.fitting import fit_lognormal
 from rlsim.workload.lengths import LengthDistribution, Lognormal
-from rlsim.workload.spec import law_from_fields
+from rlsim.workload.spec import lengths_from_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def fit_lengths(steps: LoggedSteps, scenario: Scenario) -> LengthFit:
             fields["mean_tokens"] = mean.value
             logged = {"law": responses.law, **fields, "mean_tokens": round(mean.value, 1)}
             settings["workload.response_tokens"] = logged
-        law = law_from_fields(responses.law, fields, "workload.response_tokens")
+        law = lengths_from_fields(responses.law, fields, "workload.response_tokens")
         unknown.append("the spread of response lengths: neither the longest nor the share cut says it; as given")
     else:
         law = fit_lognormal(None, mean.value, sigma.value, cap)
@@ -84,7 +84,7 @@ def _columns(steps: LoggedSteps, *quantities: str) -> str:
 
 def _prompts(steps: LoggedSteps, scenario: Scenario) -> tuple[NDArray[np.float64], dict[str, object], list[str]]:
     lengths = scenario.workload.prompt_tokens
-    base = law_from_fields(lengths.law, lengths.fields, "workload.prompt_tokens").mean_tokens()
+    base = lengths_from_fields(lengths.law, lengths.fields, "workload.prompt_tokens").mean_tokens()
     if steps.has("prompt_mean"):
         prompts = steps.values["prompt_mean"]
         logged = float(prompts[steps.fitted].mean())

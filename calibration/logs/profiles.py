@@ -8,7 +8,7 @@ from dataclasses import replace
 from rlsim.costs.evidence import Evidence, HoldOutError
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.scenario.schema import Scenario
 
 PROFILE = "profile.json"

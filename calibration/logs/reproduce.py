@@ -20,7 +20,7 @@ from calibration.logs.steps import LoggedSteps, read_steps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
 from rlsim.costs.profile import Profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.policies.admission.synchronous import Barrier
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import Metrics

@@ -26,7 +26,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device_names, model
 from rlsim.costs.evidence import HoldOutError
 from rlsim.costs.profile import Profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 

@@ -21,7 +21,7 @@ from calibration.logs.estimates import MOST_SHARED, LogEstimate, check_varies, l
 from calibration.logs.records import read_text
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -238,7 +238,7 @@ class Likelihood:
         return common if transfer == 1.0 else common + (1 - transfer) * self._own.before(np.diff(skills))
 
     def _by_batches(self, curve: PopulationCurve, exponent: float) -> NDArray[np.float64]:
-        """The same by ``rlsim.learning.course`` on what was trained on before."""
+        """The same by ``rlsim.learning.dynamics`` on what was trained on before."""
         values, usual = np.empty(len(self._log.version)), float(np.median(self._log.batches[0].samples))
         for run, batches in enumerate(self._log.batches):
             progress, course = 0.0, [0.0]

@@ -5,9 +5,9 @@ A sample of a prompt with this score has on average
     mean tokens * length_ratio (of its kind) * failure_ratio * difficulty_ratio^-score         if it fails,
     mean tokens * length_ratio (of its kind) * success_difficulty_ratio^-score                 if it succeeds
 
-(``rlsim.learning.course``). Scores are not known: each visit's tokens, of failures and of successes apart, are compared
-with the mean of this over what the rewards up to that visit say of its prompt. The quasi-likelihood is that of lengths
-whose standard deviation goes with their mean; intervals are sandwich intervals over prompts.
+(``rlsim.learning.dynamics``). Scores are not known: each visit's tokens, of failures and of successes apart, are
+compared with the mean of this over what the rewards up to that visit say of its prompt. The quasi-likelihood is that
+of lengths whose standard deviation goes with their mean; intervals are sandwich intervals over prompts.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
 from rlsim.core.ticks import Ticks, to_seconds, to_ticks
 from rlsim.costs.catalogue import model
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 

@@ -22,7 +22,7 @@ import numpy as np
 from calibration.fitting.step_model import StepSample
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.steplaw import StepTimeModel, interpolate
+from rlsim.costs.step_model import StepTimeModel, interpolate
 from rlsim.engine.steptime import attention_pairs
 
 if TYPE_CHECKING:

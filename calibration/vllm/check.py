@@ -14,7 +14,7 @@ from calibration.serving.replay import replay
 from calibration.serving.score import end_to_end_seconds, first_token_seconds
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from calibration.vllm.engine import VllmEngine
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.requests import EngineLimits
 
 REQUESTS = 50

@@ -17,7 +17,7 @@ from evidence.benchmarks.peers_tools import HERE, ToolError
 from rlsim.core.log import WindowRow
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.profile import load_profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 State = tuple[int, int, int, int]

@@ -34,19 +34,19 @@ def above(path: str, value: object, low: float = 0.0) -> float:
 def within(path: str, value: object, low: float, high: float, *, open_above: bool = False) -> float:
     """``value`` if it is finite and in [low, high], or in [low, high) with ``open_above``."""
     allowed = f"a number in [{low:g}, {high:g}{')' if open_above else ']'}"
-    found = number(path, value, allowed)
-    if not low <= found <= high or (open_above and found == high):
+    numeric = number(path, value, allowed)
+    if not low <= numeric <= high or (open_above and numeric == high):
         raise ParameterError(path, value, allowed)
-    return found
+    return numeric
 
 
 def whole(path: str, value: object, low: int = 1, high: int = LARGEST_CAP_TOKENS) -> int:
     """``value`` as an integer, if it is one (4096.0 is) and in [low, high]."""
     allowed = f"a whole number in [{low}, {high}]"
-    found = number(path, value, allowed)
-    if not found.is_integer() or not low <= found <= high:
+    numeric = number(path, value, allowed)
+    if not numeric.is_integer() or not low <= numeric <= high:
         raise ParameterError(path, value, allowed)
-    return int(found)
+    return int(numeric)
 
 
 @contextmanager
@@ -58,16 +58,16 @@ def inside(path: str) -> Iterator[None]:
         raise ParameterError(f"{path}.{error.path}", error.found, error.allowed) from None
 
 
-def at_least(field: str, found: float, least: float) -> None:
+def at_least(field: str, value: float, least: float) -> None:
     """Refuse a number below ``least`` (and NaN)."""
-    if not found >= least:
-        raise ParameterError(field, found, f"at least {least}")
+    if not value >= least:
+        raise ParameterError(field, value, f"at least {least}")
 
 
-def fraction(field: str, found: float) -> None:
+def fraction(field: str, value: float) -> None:
     """Refuse what is no part of a whole (and NaN)."""
-    if not 0 <= found <= 1:
-        raise ParameterError(field, found, "between 0 and 1")
+    if not 0 <= value <= 1:
+        raise ParameterError(field, value, "between 0 and 1")
 
 
 def several(use: str, shape: RunSizes) -> None:
@@ -76,7 +76,7 @@ def several(use: str, shape: RunSizes) -> None:
         raise ParameterError("use", use, f"workload.group_size: at least 2 with it, not {shape.group_size}")
 
 
-def divides(field: str, found: int, whole: int) -> None:
+def divides(field: str, value: int, whole: int) -> None:
     """Refuse parts that do not cut ``whole`` groups evenly."""
-    if whole % found:
-        raise ParameterError(field, found, f"a divisor of {whole}, the groups that it cuts")
+    if whole % value:
+        raise ParameterError(field, value, f"a divisor of {whole}, the groups that it cuts")

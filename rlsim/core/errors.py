@@ -49,8 +49,8 @@ class DeadlockError(RlsimError, RuntimeError):
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """The allowed spelling closest to ``word``, if any is close."""
-    found = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.5)
+    return matches[0] if matches else None
 
 
 def unknown(path: str, word: str, allowed: Iterable[str]) -> ParameterError:

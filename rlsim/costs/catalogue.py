@@ -79,12 +79,12 @@ def device(name: str, path: str = "cluster.device") -> Device:
 
     Raises ``ParameterError`` at ``path`` for an unknown name, with the nearest spelling.
     """
-    found = _spelled(name, _entries("devices"))
-    if found is None:
+    spelling = _spelled(name, _entries("devices"))
+    if spelling is None:
         raise unknown(path, name, _entries("devices"))
-    entry = _fields("devices", found)
+    entry = _fields("devices", spelling)
     numbers = {key: entry.number(key) for key in RATES}
-    return Device(name=found, source=entry.text("source"), price_source=entry.text("price_source"), **numbers)
+    return Device(name=spelling, source=entry.text("source"), price_source=entry.text("price_source"), **numbers)
 
 
 def model_source(name: str) -> str:

@@ -78,11 +78,11 @@ def kv_blocks(
 
 
 def _shortage(architecture: Architecture, device: Device, needed: float, usable: float) -> tuple[str, str]:
-    found = (
+    needs = (
         f"{architecture.name} needs {needed / GIB:.1f} GiB on each {device.name}, "
         f"{usable / GIB:.1f} of {device.memory_bytes / GIB:.1f} GiB are available"
     )
     return (
-        found,
+        needs,
         "a model that fits: more tensor_parallel or pipeline_parallel, a larger device, more utilization",
     )

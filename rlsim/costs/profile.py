@@ -20,7 +20,7 @@ from rlsim.core.errors import ParameterError, unknown
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
 from rlsim.costs.fields import Fields, Number, Whole, non_negative, positive, read_json_object, record
 from rlsim.costs.sections import ENGINE_TIMES, StepFit, TrainingFit, TransportPath
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 SCHEMA_VERSION = 2
 LIMIT_BYTES = 5_000_000
@@ -79,8 +79,8 @@ class Profile:
     def evidences(self) -> dict[str, Evidence]:
         """Of every section, by the section's name."""
         sections = {"step": self.step, "training": self.training}
-        found = {name: section.evidence for name, section in sections.items() if section is not None}
-        return found | {f"transport.{name}": path.evidence for name, path in self.transport.items()}
+        evidences = {name: section.evidence for name, section in sections.items() if section is not None}
+        return evidences | {f"transport.{name}": path.evidence for name, path in self.transport.items()}
 
     @property
     def provenance(self) -> Provenance:
@@ -96,14 +96,14 @@ class Profile:
 
     def mismatches(self, model: str, device: str, tensor_parallel: int, expert_parallel: int = 1) -> list[str]:
         """What of this profile differs from what it is asked to stand for, one phrase each."""
-        asked = {
+        expected = {
             "model": model,
             "device": device,
             "tensor_parallel": tensor_parallel,
             "expert_parallel": expert_parallel,
         }
-        mine = {key: getattr(self, key) for key in asked}
-        return [f"{key} {mine[key]} is not {asked[key]}" for key in asked if mine[key] != asked[key]]
+        mine = {key: getattr(self, key) for key in expected}
+        return [f"{key} {mine[key]} is not {expected[key]}" for key in expected if mine[key] != expected[key]]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON object."""

@@ -23,7 +23,7 @@ from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.fields import count, fraction, non_negative
-from rlsim.costs.steplaw import StepTimeModel, interpolate
+from rlsim.costs.step_model import StepTimeModel, interpolate
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +166,14 @@ def roofline(
     ranks = max(tensor_parallel, count("expert_parallel", expert_parallel))
     efficiency = efficiency or Efficiency()
     replica = _Replica(
-        architecture,
-        device,
-        tensor_parallel,
-        pipeline_parallel,
-        ranks,
-        efficiency,
-        bytes_per_parameter,
-        count("gpus_per_node", gpus_per_node),
+        model=architecture,
+        device=device,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        expert_ranks=ranks,
+        efficiency=efficiency,
+        bytes_per_parameter=bytes_per_parameter,
+        gpus_per_node=count("gpus_per_node", gpus_per_node),
     )
     one = replica.sequence_seconds()
     kv_bytes = architecture.kv_bytes_per_token_per_gpu(tensor_parallel, kv_bytes_per_element)
@@ -230,7 +230,7 @@ class Partition:
             provenance=self.provenance(law),
         )
 
-    def given(self, base: float, sequence: float, kv: float, token: float, pair: float) -> StepTimeModel:
+    def affine(self, base: float, sequence: float, kv: float, token: float, pair: float) -> StepTimeModel:
         """The user's coefficients in seconds on the share: an empty step and a KV token read, the others compute."""
         memory, share = self.memory_share, self.sm_share
         law = StepTimeModel.affine(base / memory, sequence / share, kv / memory, token / share, pair / share)

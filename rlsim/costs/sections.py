@@ -9,7 +9,7 @@ from typing import Any
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Coefficient, Evidence
 from rlsim.costs.fields import Number, Numbers, Whole
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 POINT_COLUMNS = ("decodes", "kv_tokens", "chunks", "prefill_tokens", "pairs", "seconds")
 """Columns of held-out points: the arguments of :meth:`StepTimeModel.mixed_seconds`, then the measured seconds."""
@@ -19,7 +19,7 @@ COEFFICIENTS = ("dense_seconds", "sequence_seconds", "kv_seconds_per_token", "pr
 
 
 @dataclass(frozen=True, slots=True)
-class LawIntervals:
+class StepModelIntervals:
     """Confidence intervals of a law's coefficients, in the law's units and at its knots."""
 
     level: Number
@@ -47,15 +47,15 @@ class StepFit:
 
     law: StepTimeModel
     evidence: Evidence
-    intervals: LawIntervals | None = None
+    intervals: StepModelIntervals | None = None
     """``None`` where there is no noise to infer them from (tables)."""
     held_out_points: Mapping[str, Numbers] = field(default_factory=dict)
     """Points that were not fitted, by column (:data:`POINT_COLUMNS`): all of them, or an even choice."""
 
     def __post_init__(self) -> None:
         if (self.law.scale, self.law.offset_seconds) != (1.0, 0.0):
-            found = f"scale {self.law.scale}, offset {self.law.offset_seconds} s"
-            raise ParameterError("step.law", found, "a law as fitted: overheads are knobs of the whole profile")
+            overheads = f"scale {self.law.scale}, offset {self.law.offset_seconds} s"
+            raise ParameterError("step.law", overheads, "a law as fitted: overheads are knobs of the whole profile")
         if self.intervals is not None:
             self.intervals.check(self.law)
         lengths = {name: len(values) for name, values in self.held_out_points.items()}

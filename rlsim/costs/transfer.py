@@ -139,12 +139,12 @@ class SwitchCost:
         if level not in (1, 2):
             raise ParameterError("switching.level", level, "1 or 2")
         size = non_negative("weight_bytes_per_gpu", weight_bytes_per_gpu)
-        given = host_link_bytes_per_second
-        sleep_rate = SLEEP_BYTES_PER_SECOND if given is None else given
+        link_rate = host_link_bytes_per_second
+        sleep_rate = SLEEP_BYTES_PER_SECOND if link_rate is None else link_rate
         wake_rate = WAKE_BYTES_PER_SECOND if level == 1 else RELOAD_BYTES_PER_SECOND
-        wake_rate = wake_rate if given is None else given
+        wake_rate = wake_rate if link_rate is None else link_rate
         sleep = size / positive("switching.host_link_bytes_per_second", sleep_rate)
-        rates = "rates of vLLM issue 48337" if given is None else f"{given / 1e9:g} GB/s host link"
+        rates = "rates of vLLM issue 48337" if link_rate is None else f"{link_rate / 1e9:g} GB/s host link"
         return cls(
             sleep_seconds=sleep if level == 1 else DISCARD_SECONDS,
             wake_seconds=size / wake_rate,

@@ -181,7 +181,16 @@ class Replica:
             kv_tokens += rank.kv_tokens
             chunks += len(rank.chunks)
             prefill_tokens += sum(tokens for _, tokens in rank.chunks) if rank.chunks else 0
-        return WindowRow(self.index, self._start, end, self.steps, decodes, chunks, prefill_tokens, kv_tokens)
+        return WindowRow(
+            replica=self.index,
+            start=self._start,
+            end=end,
+            steps=self.steps,
+            decodes=decodes,
+            chunks=chunks,
+            prefill_tokens=prefill_tokens,
+            kv_tokens=kv_tokens,
+        )
 
     def _set_pace(self) -> None:
         """First step and growth of the slowest rank, and where another becomes the slowest."""

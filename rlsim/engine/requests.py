@@ -174,16 +174,16 @@ class Marks:
 
     def expect(self, request: Request, step: int) -> None:
         """Note the step after which a decode has come to its next mark, if that is before its end."""
-        made = _made(request, step)
-        request.marks = request.marks[bisect_right(request.marks, made) :]
-        if request.marks and (at := step + request.marks[0] - made) < request.finish_at:
+        generated = _generated(request, step)
+        request.marks = request.marks[bisect_right(request.marks, generated) :]
+        if request.marks and (at := step + request.marks[0] - generated) < request.finish_at:
             heapq.heappush(self._heap, (at, request.entry, request.sample))
 
     def token_of_prefill(self, request: Request) -> None:
         """The token that ends a prefill, by which a request that was preempted may come to a mark."""
-        made = request.tokens - request.context_tokens
-        if made in request.marks:
-            self.passed.append((request, made))
+        generated = request.tokens - request.context_tokens
+        if generated in request.marks:
+            self.passed.append((request, generated))
 
     def advance(self, step: int, running: Mapping[int, Request]) -> None:
         """The engine has done ``step`` steps; what was noted of requests that left or stood still is forgotten."""
@@ -193,11 +193,11 @@ class Marks:
             request = running.get(sample)
             if request is None or request.entry != entry or request.finish_at < 0 or not request.marks:
                 continue
-            if request.marks[0] == _made(request, step):
+            if request.marks[0] == _generated(request, step):
                 self.passed.append((request, request.marks[0]))
                 self.expect(request, step)
 
 
-def _made(request: Request, step: int) -> int:
+def _generated(request: Request, step: int) -> int:
     """Output tokens of a decode after ``step`` steps."""
     return request.tokens + step - request.joined_at - request.context_tokens

@@ -15,7 +15,7 @@ from rlsim.engine.replica import Replica
 from rlsim.engine.steptime import StepNoise, StepTime
 from rlsim.executor.system import Acceptance, Contention, LearningSetup, Links, System
 from rlsim.executor.termination import Budget
-from rlsim.learning.course import LearningDynamics
+from rlsim.learning.dynamics import LearningDynamics
 from rlsim.resolve import ResolvedPool, ResolvedScenario
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.scenario.schema import Scenario

@@ -14,7 +14,7 @@ from rlsim.core.streams import generator
 from rlsim.core.ticks import Ticks
 from rlsim.engine.replica import Replica
 from rlsim.engine.steptime import StepTime
-from rlsim.learning.course import LearningDynamics
+from rlsim.learning.dynamics import LearningDynamics
 from rlsim.workload.workload import Workload
 
 

@@ -17,7 +17,7 @@ from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.executor.system import LearningSetup, System
 from rlsim.executor.trajectory import Draft, Trajectory, forked, shared_context
-from rlsim.learning.course import TrainedSample
+from rlsim.learning.dynamics import TrainedSample
 
 
 class Updates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlsim.core.commands import Fork
-from rlsim.learning.lineage import Ancestors, beginning
+from rlsim.learning.ancestry import Ancestors, beginning
 
 Content = tuple[object, ...]
 Lineage = tuple[tuple[Content, int], ...]

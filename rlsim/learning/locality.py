@@ -54,7 +54,7 @@ def expected_worth(samples: int, exponent: float, value_baseline: bool) -> tuple
     return logits, worth
 
 
-def uniform_course(
+def uniform_training(
     logits: FloatArray, weights: FloatArray, transfer: float, worth: Callable[[FloatArray], FloatArray]
 ) -> Iterator[tuple[float, FloatArray]]:
     """Mean gain and logits along uniform training, without end: midpoint steps, from no gain on."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlsim.core.streams import FloatArray
 from rlsim.learning.gains import LARGEST_SHIFT, Gains
-from rlsim.learning.locality import expected_worth, uniform_course
+from rlsim.learning.locality import expected_worth, uniform_training
 from rlsim.learning.model import BatchEffect, Domain, LengthCoupling, Population, ProgressCurve, RewardValues
 
 NODES = 96
@@ -75,8 +75,8 @@ def _beta_logits(population: Population, scores: FloatArray) -> FloatArray:
     from scipy.special import betaincinv, logit, ndtr
 
     total, mean = population.concentration, population.mean_success
-    found = np.clip(betaincinv(total * mean, total * (1 - mean), ndtr(scores)), _LEAST, 1 - _LEAST)
-    return np.asarray(logit(found))
+    success = np.clip(betaincinv(total * mean, total * (1 - mean), ndtr(scores)), _LEAST, 1 - _LEAST)
+    return np.asarray(logit(success))
 
 
 class PopulationCurve:
@@ -122,7 +122,7 @@ class PopulationCurve:
     ) -> tuple[FloatArray, FloatArray]:
         """Mean gains and the logits of every node at each, up to the asymptote; below no gain all move alike."""
         table = expected_worth(group_size, effect.information_exponent, effect.baseline == "value")
-        course = uniform_course(
+        course = uniform_training(
             self.logits, self.weights, effect.transfer, lambda logits: np.asarray(np.interp(logits, *table))
         )
         lost = np.flatnonzero(self._gains < 0)[::LOSSES_SKIPPED]
@@ -174,8 +174,8 @@ class PopulationCurve:
         """Mean length over the untrained population; 1 is a success on an average prompt of a kind of ratio 1."""
         success = sigmoid(self.logits)
         of_failure, of_success = (np.exp(-ease * self.scores) for ease in lengths.eases)
-        found = success * of_success + lengths.failure_ratio * (1 - success) * of_failure
-        return float((self._length_ratios * found) @ self.weights)
+        mean_lengths = success * of_success + lengths.failure_ratio * (1 - success) * of_failure
+        return float((self._length_ratios * mean_lengths) @ self.weights)
 
     def reward_variance(self, skill: float) -> float:
         """Mean over prompts of the variance of a sample's reward then, without its noise."""

@@ -74,6 +74,6 @@ class Prompts:
             scores = self._kept * scores + self._moved * drift
         kinds = np.zeros(count, dtype=int)
         if self._domains:
-            found = np.searchsorted(self._bounds, self._kinds.take(0, count), "right")
-            kinds = np.minimum(found, len(self._bounds) - 1)
+            indices = np.searchsorted(self._bounds, self._kinds.take(0, count), "right")
+            kinds = np.minimum(indices, len(self._bounds) - 1)
         return np.asarray(logits_at(self._population, scores) + self._level + self._offsets[kinds])

@@ -17,7 +17,7 @@ import numpy as np
 from rlsim.core.errors import unknown
 from rlsim.core.streams import FloatArray
 from rlsim.learning.model import Auroc, Signals
-from rlsim.workload.draws import GroupDraws, GroupLaw, Independent, IndependentNormals
+from rlsim.workload.draws import GroupDistribution, GroupDraws, Independent, IndependentNormals
 
 NAMES = ("quality", "confidence", "entropy", "teacher-overlap", "repetition")
 PLACES = 100
@@ -43,8 +43,8 @@ class Readings:
         self._own, self._new = math.sqrt(signals.persistence), math.sqrt(1 - signals.persistence)
         self._draws: dict[str, GroupDraws] = {}
         laws: tuple[Callable[..., float], ...] = (
-            lambda *given: self._binormal(signals.quality, "quality", *given),
-            lambda *given: self._binormal(signals.confidence, "confidence", *given),
+            lambda *reading: self._binormal(signals.quality, "quality", *reading),
+            lambda *reading: self._binormal(signals.confidence, "confidence", *reading),
             self._entropy,
             self._overlap,
             self._repetition,
@@ -99,7 +99,7 @@ class Readings:
         prompt, attempt, member = who
         return self._drawn(name, Independent()).value(prompt, attempt, 0, member)
 
-    def _drawn(self, name: str, law: GroupLaw) -> GroupDraws:
+    def _drawn(self, name: str, law: GroupDistribution) -> GroupDraws:
         if name not in self._draws:
             self._draws[name] = GroupDraws(self._seed, f"signal {name}", self._size, law, _as_drawn)
         return self._draws[name]

@@ -14,9 +14,9 @@ from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.profile import Profile
 from rlsim.costs.roofline import Partition, roofline
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.requests import EngineLimits
-from rlsim.resolve.engine import host_seconds, make_limits, make_profile, make_step_law
+from rlsim.resolve.engine import host_seconds, make_limits, make_profile, make_step_model
 from rlsim.resolve.faults import Faults
 from rlsim.scenario.pools import PoolConfig as PoolSection
 from rlsim.scenario.pools import pool_key
@@ -51,7 +51,7 @@ class PoolLocation:
     """A pool before its costs are known: the scenario as if all replicas were like its own."""
 
     number: int
-    given: PoolSection | None
+    config: PoolSection | None
     """What the scenario says of the pool; None without pools."""
     whole: Scenario
     scenario: Scenario
@@ -66,7 +66,7 @@ class PoolLocation:
             yield
         except ParameterError as error:
             section, _, field = error.path.partition(".")
-            if section != "rollout" or self.given is None:
+            if section != "rollout" or self.config is None:
                 raise
             key = pool_key(self.whole.rollout, self.number, field)
             raise ParameterError(f"rollout.{key}", error.found, error.allowed) from error
@@ -88,14 +88,14 @@ def make_sites(scenario: Scenario, device: Device | None, faults: Faults) -> lis
     rollout, sites = scenario.rollout, []
     devices: dict[str, Device | None] = {}
     for number, (place, section) in enumerate(zip(pool_places(rollout), rollout.sections(), strict=True)):
-        given = rollout.pools[number] if rollout.pools else None
-        found = device
-        if given is not None and given.device is not None:
+        config = rollout.pools[number] if rollout.pools else None
+        own_device = device
+        if config is not None and config.device is not None:
             key = f"rollout.pools[{number}].device"
-            found = faults.catch(partial(catalogue.device, given.device, key))
-        devices[place.name] = found
+            own_device = faults.catch(partial(catalogue.device, config.device, key))
+        devices[place.name] = own_device
         alone = scenario.model_copy(update={"rollout": section})
-        site = PoolLocation(number, given, scenario, alone, place, found, None)
+        site = PoolLocation(number, config, scenario, alone, place, own_device, None)
         sites.append(replace(site, profile=faults.catch(partial(_profile, site))))
     return [replace(site, device=devices[site.place.shares_gpus_with or site.place.name]) for site in sites]
 
@@ -118,7 +118,7 @@ def make_pools(
         if workload is not None:
             limits = faults.catch(partial(_limits, site, site.device, architecture, workload))
         if law is not None and limits is not None:
-            share = None if site.given is None else site.given.sm_share
+            share = None if site.config is None else site.config.sm_share
             usd = _price(by_name[site.place.shares_gpus_with or site.place.name], site.device)
             pools.append(ResolvedPool(site.place, site.scenario.rollout, site.device, law, limits, *usd, share))
     return tuple(pools)
@@ -126,10 +126,10 @@ def make_pools(
 
 def _law(site: PoolLocation, device: Device, architecture: Architecture) -> StepTimeModel | None:
     with site.keys():
-        law = make_step_law(site.scenario, architecture, device, site.profile)
-    if law is None or site.given is None or site.given.sm_share is None:
+        law = make_step_model(site.scenario, architecture, device, site.profile)
+    if law is None or site.config is None or site.config.sm_share is None:
         return law
-    return _on_share(site.scenario.rollout, law, architecture, device, partition_of(site.given))
+    return _on_share(site.scenario.rollout, law, architecture, device, partition_of(site.config))
 
 
 def partition_of(pool: PoolSection) -> Partition:
@@ -140,35 +140,35 @@ def partition_of(pool: PoolSection) -> Partition:
 def _on_share(
     rollout: Rollout, law: StepTimeModel, architecture: Architecture, device: Device, share: Partition
 ) -> StepTimeModel:
-    given = rollout.step_time
-    if given.source == "coefficients":
-        base, sequence, kv = given.base_seconds, given.per_sequence_seconds, given.per_kv_token_seconds
-        part = share.given(base, sequence, kv, given.per_prefill_token_seconds, given.per_pair_seconds)
-        return part.calibrated(given.scale, host_seconds(given, architecture))
+    config = rollout.step_time
+    if config.source == "coefficients":
+        base, sequence, kv = config.base_seconds, config.per_sequence_seconds, config.per_kv_token_seconds
+        part = share.affine(base, sequence, kv, config.per_prefill_token_seconds, config.per_pair_seconds)
+        return part.calibrated(config.scale, host_seconds(config, architecture))
     parallel = (rollout.tensor_parallel, rollout.pipeline_parallel, rollout.expert_parallel)
     part = roofline(architecture, share.device(device), *parallel)
-    if given.source == "profile":
+    if config.source == "profile":
         return share.measured(law, roofline(architecture, device, *parallel), part)
-    return replace(part, provenance=share.provenance(law)).calibrated(given.scale, host_seconds(given, architecture))
+    return replace(part, provenance=share.provenance(law)).calibrated(config.scale, host_seconds(config, architecture))
 
 
 def _limits(site: PoolLocation, device: Device, architecture: Architecture, workload: Workload) -> EngineLimits:
     with site.keys():
         limits = make_limits(site.scenario, architecture, device, workload)
-    if site.given is None or site.given.sm_share is None or site.given.kv_blocks is not None:
+    if site.config is None or site.config.sm_share is None or site.config.kv_blocks is not None:
         return limits
-    share = site.given.sm_share if site.given.kv_share is None else site.given.kv_share
+    share = site.config.sm_share if site.config.kv_share is None else site.config.kv_share
     blocks = int(limits.kv_blocks * share)
     if blocks * limits.block_size < limits.max_model_len:
         room = f"room for one sequence of {limits.max_model_len} tokens (max_model_len)"
-        found = f"{blocks} KV blocks of {limits.block_size} tokens"
-        raise ParameterError(f"rollout.pools[{site.number}].kv_share", found, room)
+        capacity = f"{blocks} KV blocks of {limits.block_size} tokens"
+        raise ParameterError(f"rollout.pools[{site.number}].kv_share", capacity, room)
     return replace(limits, kv_blocks=blocks)
 
 
 def _price(site: PoolLocation, device: Device) -> tuple[float, str]:
     """USD of a GPU-hour of the pool's device, and who says so."""
-    pool, cluster = site.given, site.whole.cluster
+    pool, cluster = site.config, site.whole.cluster
     if pool is not None and pool.price_usd_per_gpu_hour is not None:
         return pool.price_usd_per_gpu_hour, "given in the scenario"
     same = pool is None or pool.device is None or pool.device == cluster.device

@@ -34,51 +34,42 @@ def make_training(scenario: Scenario, architecture: Architecture, device: Device
 
 def make_sync(scenario: Scenario, architecture: Architecture, device: Device) -> SyncCost:
     """The cost of a publication."""
-    given = scenario.sync
-    if given.per_tensor_seconds and given.tensors is None:
+    section = scenario.sync
+    if section.per_tensor_seconds and section.tensors is None:
         raise ParameterError("sync.tensors", None, "a whole number, at least 1, with per_tensor_seconds")
-    payload, rate = architecture.weight_bytes() * given.payload_share, _sync_rate(scenario, device)
-    default = SyncCost.over("nccl", payload, given.scope)
-    cost = default if rate is None else SyncCost(payload, rate, given.base_seconds, source="given in the scenario")
+    payload, rate = architecture.weight_bytes() * section.payload_share, section.link_bytes_per_second
+    if section.stage_bytes_per_second is not None:
+        stages, received = scenario.trainer.pipeline_parallel, device.inter_node_bytes_per_second
+        rate = staged_bytes_per_second(section.stage_bytes_per_second, stages, received)
+    restore_seconds = 0.0
+    if scenario.trainer.weights_offload:
+        # Each training GPU brings its share of the offloaded weights back.
+        restore_rate = section.restore_bytes_per_second or device.host_link_bytes_per_second
+        restore_seconds = payload / scenario.trainer.gpus / restore_rate
+    default = SyncCost.over("nccl", payload, section.scope)
+    cost = default if rate is None else SyncCost(payload, rate, section.base_seconds, source="given in the scenario")
     return replace(
         cost,
-        base_seconds=given.base_seconds or cost.base_seconds,
-        tensors=given.tensors or 0,
-        per_tensor_seconds=given.per_tensor_seconds,
-        restore_seconds=_restore_seconds(scenario, payload, device),
-        scope=given.scope,
+        base_seconds=section.base_seconds or cost.base_seconds,
+        tensors=section.tensors or 0,
+        per_tensor_seconds=section.per_tensor_seconds,
+        restore_seconds=restore_seconds,
+        scope=section.scope,
     )
-
-
-def _restore_seconds(scenario: Scenario, payload_bytes: float, device: Device) -> float:
-    """Each training GPU brings its share of offloaded weights back."""
-    if not scenario.trainer.weights_offload:
-        return 0.0
-    rate = scenario.sync.restore_bytes_per_second or device.host_link_bytes_per_second
-    return payload_bytes / scenario.trainer.gpus / rate
-
-
-def _sync_rate(scenario: Scenario, device: Device) -> float | None:
-    """Bytes a second of the whole model; None where the scenario says nothing of it."""
-    given = scenario.sync
-    if given.stage_bytes_per_second is None:
-        return given.link_bytes_per_second
-    stages, received = scenario.trainer.pipeline_parallel, device.inter_node_bytes_per_second
-    return staged_bytes_per_second(given.stage_bytes_per_second, stages, received)
 
 
 def make_switching(scenario: Scenario, architecture: Architecture) -> SwitchCost:
     """The cost of a change of role on shared GPUs."""
-    given = scenario.switching
+    section = scenario.switching
     weights = max(
         weight_bytes_per_gpu(architecture, pool.tensor_parallel, pool.pipeline_parallel, pool.expert_parallel)
         for pool in scenario.rollout.sections()
     )
     state = architecture.parameters() * TRAINER_STATE_BYTES_PER_PARAMETER / scenario.trainer.gpus
-    link = given.host_link_bytes_per_second if given else None
+    link = section.host_link_bytes_per_second if section else None
     cost = SwitchCost.from_bytes(weights, state, link) if link else SwitchCost.from_bytes(weights, state)
-    if given is None or (given.sleep_seconds is None and given.wake_seconds is None):
+    if section is None or (section.sleep_seconds is None and section.wake_seconds is None):
         return cost
-    sleep = cost.to_training_seconds() if given.sleep_seconds is None else given.sleep_seconds
-    wake = cost.to_rollout_seconds() if given.wake_seconds is None else given.wake_seconds
+    sleep = cost.to_training_seconds() if section.sleep_seconds is None else section.sleep_seconds
+    wake = cost.to_rollout_seconds() if section.wake_seconds is None else section.wake_seconds
     return SwitchCost(sleep, wake, source="given in the scenario")

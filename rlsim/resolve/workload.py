@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlsim.scenario.schema import Law, Scenario, WorkloadConfig
-from rlsim.workload.draws import ClassLaws
-from rlsim.workload.latency import LatencyLaw
+from rlsim.workload.draws import ClassLengths
+from rlsim.workload.latency import LatencyDistribution
 from rlsim.workload.lengths import LengthDistribution
-from rlsim.workload.spec import latency_from_fields, law_from_fields
+from rlsim.workload.spec import latency_from_fields, lengths_from_fields
 from rlsim.workload.workload import TurnDraws, Workload
 
 
@@ -38,7 +38,7 @@ def make_workload(scenario: Scenario) -> Workload:
     )
 
 
-def _class_lengths(workload: WorkloadConfig, name: str) -> ClassLaws:
+def _class_lengths(workload: WorkloadConfig, name: str) -> ClassLengths:
     """Length distributions of a class: its own, or the workload's."""
     section = workload.classes[name]
     prompt, response = (
@@ -47,20 +47,20 @@ def _class_lengths(workload: WorkloadConfig, name: str) -> ClassLaws:
         else _length(getattr(workload, key), f"workload.{key}")
         for key in ("prompt_tokens", "response_tokens")
     )
-    return ClassLaws(section.share, prompt, response)
+    return ClassLengths(section.share, prompt, response)
 
 
 def _length(law: Law, path: str) -> LengthDistribution:
-    return law_from_fields(law.law, law.fields, path)
+    return lengths_from_fields(law.law, law.fields, path)
 
 
-def _latency(law: Law, path: str) -> LatencyLaw:
+def _latency(law: Law, path: str) -> LatencyDistribution:
     return latency_from_fields(law.law, law.fields, path)
 
 
 def longest_prompt_tokens(workload: Workload) -> int:
     """Most tokens that a prompt can have."""
-    return max(law.cap_tokens for law in workload.prompt_laws)
+    return max(law.cap_tokens for law in workload.prompt_lengths)
 
 
 def longest_tokens(workload: Workload) -> int:
@@ -68,5 +68,5 @@ def longest_tokens(workload: Workload) -> int:
     turns = workload.turns
     count = 1 if turns is None else turns.count.cap_tokens
     tools = 0 if turns is None else turns.tool_output_tokens.cap_tokens * (count - 1)
-    response = max(law.cap_tokens for law in workload.response_laws)
+    response = max(law.cap_tokens for law in workload.response_lengths)
     return longest_prompt_tokens(workload) + response * count + tools

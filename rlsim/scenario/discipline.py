@@ -66,8 +66,8 @@ class DisciplineConfig(Section):
         if self.order is not None and scheduling_policy == "priority":
             yield ParameterError("discipline.order", self.order, "nothing with scheduling_policy: priority")
         if self.target_step_seconds is not None and not enable_chunked_prefill:
-            found = self.target_step_seconds
-            yield ParameterError("discipline.target_step_seconds", found, "nothing with enable_chunked_prefill: false")
+            target = self.target_step_seconds
+            yield ParameterError("discipline.target_step_seconds", target, "nothing with enable_chunked_prefill: false")
         if self.min_chunk_tokens is not None and self.min_chunk_tokens > max_num_batched_tokens:
             allowed = f"at most max_num_batched_tokens ({max_num_batched_tokens})"
             yield ParameterError("discipline.min_chunk_tokens", self.min_chunk_tokens, allowed)

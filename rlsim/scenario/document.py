@@ -171,8 +171,8 @@ class Document:
         if arm in names:
             return arm
         node = self.root.children.get("arms", self.root)
-        found = "no choice of arm" if arm is None else f"arm '{arm}'"
-        raise ScenarioError([str(key_fault(node, f"found {found}; {_allowed_arms(arm, names)}"))])
+        choice = "no choice of arm" if arm is None else f"arm '{arm}'"
+        raise ScenarioError([str(key_fault(node, f"found {choice}; {_allowed_arms(arm, names)}"))])
 
     def _validated(self) -> tuple[dict[str | None, Scenario], list[Fault]]:
         scenarios: dict[str | None, Scenario] = {}
@@ -228,11 +228,11 @@ def load(
 
 def _layer(file: str, faults: list[Fault], refusals: list[str]) -> Node | None:
     try:
-        root, found = parse_file(file)
+        root, text_faults = parse_file(file)
     except ScenarioError as error:
         refusals.extend(error.faults)
         return None
-    faults.extend(found)
+    faults.extend(text_faults)
     return root
 
 
@@ -240,11 +240,11 @@ def _settings(sets: Sequence[str], faults: list[Fault], refusals: list[str]) -> 
     root = Node({}, Place("--set", None))
     for text in sets:
         try:
-            path, leaf, found = _setting(text)
+            path, leaf, text_faults = _setting(text)
         except ScenarioError as error:
             refusals.extend(error.faults)
             continue
-        faults.extend(found)
+        faults.extend(text_faults)
         root = planted(root, path, leaf)
     return root
 
@@ -283,8 +283,8 @@ def _allowed_arms(arm: str | None, names: Iterable[str]) -> str:
 
 def _all_faults(document: Document, faults: list[Fault]) -> list[Fault]:
     """Faults of the text, and of the schema where the text has none."""
-    seen = {(fault.file, fault.line, fault.key) for fault in faults}
-    later = [fault for fault in document.faults() if (fault.file, fault.line, fault.key) not in seen]
+    reported = {(fault.file, fault.line, fault.key) for fault in faults}
+    later = [fault for fault in document.faults() if (fault.file, fault.line, fault.key) not in reported]
     return [*faults, *later]
 
 

@@ -99,10 +99,10 @@ def _faults(detail: ErrorDetails, root: Node, rules: Rules) -> list[Fault]:
     return [_bad_value(path, detail["input"], root, rules)]
 
 
-def _bad_value(path: Path, found: object, root: Node, rules: Rules) -> Fault:
+def _bad_value(path: Path, value: object, root: Node, rules: Rules) -> Fault:
     node, rest = find(root, path)
-    guess = nearest(found, rules.choices(path)) if isinstance(found, str) else None
-    text = f"found {shown(found)}; allowed: {rules.allowed(path)}{_hint(guess)}"
+    guess = nearest(value, rules.choices(path)) if isinstance(value, str) else None
+    text = f"found {shown(value)}; allowed: {rules.allowed(path)}{_hint(guess)}"
     return key_fault(node, text, rest) if rest else value_fault(node, text)
 
 

@@ -129,10 +129,10 @@ def _owner_errors(rollout: Rollout, number: int, pool: PoolConfig) -> Iterator[P
         key = f"pools[{number}].price_usd_per_gpu_hour"
         yield ParameterError(key, pool.price_usd_per_gpu_hour, f"nothing, as {name} has the GPUs and their price")
     for field in ONE_COPY:
-        found, given = getattr(sections[number], field), getattr(sections[owners[name]], field)
-        if found != given:
-            allowed = f"{given}, as {name}: one copy of the weights serves both"
-            yield ParameterError(f"pools[{number}].{field}", found, allowed)
+        own, expected = getattr(sections[number], field), getattr(sections[owners[name]], field)
+        if own != expected:
+            allowed = f"{expected}, as {name}: one copy of the weights serves both"
+            yield ParameterError(f"pools[{number}].{field}", own, allowed)
 
 
 def _sums_of_shares(rollout: Rollout, owner: PoolConfig) -> Iterator[ParameterError]:
@@ -142,11 +142,11 @@ def _sums_of_shares(rollout: Rollout, owner: PoolConfig) -> Iterator[ParameterEr
         for number, pool in enumerate(rollout.pools)
         if pool.shares_gpus_with == owner.name or (pool is owner and owner.shares_gpus_with is None)
     ]
-    given_shares = {"sm_share": _sm_share}
+    share_of_field = {"sm_share": _sm_share}
     if any(pool.kv_share is not None for _, pool in members):
-        given_shares["kv_share"] = _kv_share
-    for field, given in given_shares.items():
-        shares = [given(pool) for _, pool in members]
+        share_of_field["kv_share"] = _kv_share
+    for field, share_of in share_of_field.items():
+        shares = [share_of(pool) for _, pool in members]
         left = 1 - sum(shares[:-1])
         if shares and sum(shares) > 1 + 1e-9:
             allowed = f"at most {max(0.0, left):g}: what the other pools on these GPUs leave"

@@ -74,9 +74,9 @@ class Published(Section):
     @property
     def measured(self) -> float:
         """The number, in the unit of its quantity; a factor with ``over``."""
-        found = self.step_seconds if self.value is None else self.value
-        assert found is not None, "checked above"
-        return found
+        number = self.step_seconds if self.value is None else self.value
+        assert number is not None, "checked above"
+        return number
 
     @property
     def is_step_time(self) -> bool:

@@ -59,8 +59,8 @@ def parse_file(path: str) -> tuple[Node, list[Fault]]:
     """The tree of a file and the faults of its values; ScenarioError when there is no tree."""
     root, faults = parse(_decoded(read(path), path), path)
     if not isinstance(root.value, dict):
-        found = "an empty file" if root.value is None else shown_kind(root)
-        raise ScenarioError([str(key_fault(root, f"found {found}; allowed: a mapping of keys to values"))])
+        kind = "an empty file" if root.value is None else shown_kind(root)
+        raise ScenarioError([str(key_fault(root, f"found {kind}; allowed: a mapping of keys to values"))])
     return root, faults
 
 
@@ -74,8 +74,8 @@ def _decoded(data: bytes, file: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        found = f"byte 0x{data[error.start]:02x} at offset {error.start}"
-        raise ScenarioError([f"{file}:{line}: found {found}; allowed: UTF-8 text"]) from None
+        invalid = f"byte 0x{data[error.start]:02x} at offset {error.start}"
+        raise ScenarioError([f"{file}:{line}: found {invalid}; allowed: UTF-8 text"]) from None
 
 
 def parse(text: str, file: str, at: Path = (), numbered: bool = True) -> tuple[Node, list[Fault]]:
@@ -98,8 +98,8 @@ def _composed(text: str, file: str) -> YamlNode | None:
         raise ScenarioError([_syntax_fault(error, file)]) from None
     except ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        found = f"character {_character(error.character)!r}"
-        raise ScenarioError([f"{file}:{line}: not valid YAML: found {found}; allowed: printable text"]) from None
+        invalid = f"character {_character(error.character)!r}"
+        raise ScenarioError([f"{file}:{line}: not valid YAML: found {invalid}; allowed: printable text"]) from None
     except RecursionError:
         raise ScenarioError([f"{file}: found values nested too deep; allowed: {MAX_DEPTH} levels"]) from None
     except (YAMLError, ValueError, LookupError, AttributeError, AssertionError) as error:
@@ -107,8 +107,8 @@ def _composed(text: str, file: str) -> YamlNode | None:
     return composed
 
 
-def _character(found: object) -> str:
-    return chr(found) if isinstance(found, int) else str(found)
+def _character(character: object) -> str:
+    return chr(character) if isinstance(character, int) else str(character)
 
 
 def _syntax_fault(error: MarkedYAMLError, file: str) -> str:
@@ -178,8 +178,8 @@ class _Building:
         if isinstance(composed, ScalarNode) and composed.tag not in (f"{_TAG}merge", f"{_TAG}null"):
             return str(composed.value)
         here = Node(None, self.place(_line(composed), path))
-        found = shown(composed.value) if isinstance(composed, ScalarNode) else "a mapping or a list"
-        self.faults.append(key_fault(here, f"found {found} as a key; allowed: a name"))
+        key = shown(composed.value) if isinstance(composed, ScalarNode) else "a mapping or a list"
+        self.faults.append(key_fault(here, f"found {key} as a key; allowed: a name"))
         return None
 
     def _sequence(self, composed: SequenceNode, path: Path, key_line: int) -> Node:

@@ -364,5 +364,5 @@ class Scenario(Section):
                 yield ParameterError(f"{role}.gpus", gpus, f"at most cluster.gpus ({self.cluster.gpus})")
         samples = self.workload.prompts_per_step * self.workload.group_size
         if self.trainer.updates_per_step > samples:
-            found = self.trainer.updates_per_step
-            yield ParameterError("trainer.updates_per_step", found, f"at most the samples of a step ({samples})")
+            updates = self.trainer.updates_per_step
+            yield ParameterError("trainer.updates_per_step", updates, f"at most the samples of a step ({samples})")

@@ -75,8 +75,8 @@ def level_of(name: str, node: Node) -> Level:
     keys = name.split(":")
     if len(keys) == 1 and name != ARM:
         return Level(text, ((tuple(name.split(".")), node),))
-    found = level(name, text, str(node.place))
-    return Level(text, tuple((path, _placed(leaf, node)) for path, leaf in found.settings), found.arm)
+    chosen = level(name, text, str(node.place))
+    return Level(text, tuple((path, _placed(leaf, node)) for path, leaf in chosen.settings), chosen.arm)
 
 
 def _placed(leaf: Node, at: Node) -> Node:
@@ -103,13 +103,13 @@ def parted(text: str, mark: str) -> list[str]:
 
 def arms_factor(texts: Sequence[str], known: Sequence[str]) -> Factor | None:
     """Arms by name, several to a text; every arm of the file where none is named; ParameterError for unknown ones."""
-    asked = [name for text in texts for name in ([text] if text in known else parted(text, ","))]
-    for name in asked:
+    requested = [name for text in texts for name in ([text] if text in known else parted(text, ","))]
+    for name in requested:
         if name not in known:
             raise (
                 unknown("--arm", name, known) if known else ParameterError("--arm", name, "none, the file has no arms")
             )
-    names = list(dict.fromkeys(asked)) or list(known)
+    names = list(dict.fromkeys(requested)) or list(known)
     return Factor(ARM, tuple(Level(name, arm=name) for name in names)) if names else None
 
 
@@ -124,20 +124,22 @@ def listed(path: str) -> list[Choice]:
     names = list(rows[0].children)
     for row in rows:
         if list(row.children) != names:
-            found = ", ".join(row.children)
-            raise ScenarioError([f"{row.place}: found {found}; allowed: the keys of the first row: {', '.join(names)}"])
+            written = ", ".join(row.children)
+            raise ScenarioError(
+                [f"{row.place}: found {written}; allowed: the keys of the first row: {', '.join(names)}"]
+            )
     return [{name: level_of(name, node) for name, node in row.children.items()} for row in rows]
 
 
 def keys_once(factors: Iterable[Factor], rows: Sequence[Choice] = (), option: str = "--set") -> None:
     """Refuse a key that two factors set: one of them would change nothing. ``ParameterError`` with the key."""
     levels = [one.levels[0] for one in factors] + [one for row in rows[:1] for one in row.values()]
-    seen: set[str] = set()
+    used: set[str] = set()
     for one in levels:
         for key in [ARM] if one.arm is not None else [".".join(path) for path, _ in one.settings]:
-            if key in seen:
+            if key in used:
                 raise ParameterError(option, key, "a key in one factor alone")
-            seen.add(key)
+            used.add(key)
 
 
 def choices(factors: Sequence[Factor], rows: Sequence[Choice] = ()) -> Iterator[Choice]:

@@ -1,8 +1,8 @@
-"""What chance gives to the members of a group: quantiles by identity, drawn a group at a time.
+"""Random draws of the members of a group: quantiles by identity, drawn a group at a time.
 
 The identity of a sample is (prompt, attempt, member). A group's values at a turn are one read of a stream
 placed at (prompt, attempt, turn); member m is the m-th value of that read, so neither the number of members
-asked for, nor the turns, nor the order of the questions changes anybody's luck.
+asked for, nor the turns, nor the order of the calls changes any draw.
 
 Classes of requests: prompts of several kinds, each with its share and its own laws of lengths.
 
@@ -30,7 +30,7 @@ GROUPS_KEPT = 8192
 """Groups (at a turn) whose values are remembered; a forgotten one is drawn again, the same."""
 
 
-class GroupLaw(Protocol):
+class GroupDistribution(Protocol):
     """How the quantiles of a group's members come about: what chance draws at the group's place, and the prompt."""
 
     def draw(self, generator: Generator, members: int) -> FloatArray:
@@ -74,7 +74,7 @@ class GroupDraws:
         seed: int,
         purpose: str,
         group_size: int,
-        group_law: GroupLaw,
+        group_law: GroupDistribution,
         law: Callable[[FloatArray], npt.NDArray[np.float64] | npt.NDArray[np.int64]],
     ) -> None:
         self._stream = PlacedStream(seed, purpose)
@@ -100,8 +100,8 @@ class GroupDraws:
         for row, prompt in enumerate(prompts):
             drawn[row] = self._group_law.draw(self._stream.at(prompt, attempt), self._group_size)
         values: list[list[float]] = self._law(self._group_law.quantiles(drawn, prompts)).tolist()
-        for prompt, found in zip(prompts, values, strict=True):
-            self._keep((prompt, attempt, 0), found)
+        for prompt, row_values in zip(prompts, values, strict=True):
+            self._keep((prompt, attempt, 0), row_values)
 
     def _draw(self, prompt: int, attempt: int, turn: int, member: int) -> list[float]:
         members = self._group_size * (member // self._group_size + 1)
@@ -116,7 +116,7 @@ class GroupDraws:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassLaws:
+class ClassLengths:
     """What the prompts of one class ask for; ``share`` is relative to the other classes'."""
 
     share: float
@@ -128,7 +128,7 @@ class ClassLaws:
 
 
 class ClassOf:
-    """The class of a prompt: a function of the seed and the prompt, as all its luck."""
+    """The class of a prompt: a function of the seed and the prompt, as all its draws."""
 
     def __init__(self, seed: int, shares: Sequence[float]) -> None:
         self._uniforms = IndexedUniforms(seed, "request class")

@@ -80,10 +80,10 @@ def _json_items(file: Path, path: str, text: str, column: str | None) -> Iterato
         raise ParameterError(path, f"{file}: {error}", "a JSON list of numbers") from None
     if not isinstance(items, list) or any(type(item) not in (int, float) for item in items):
         raise ParameterError(path, str(file), "a flat JSON list of numbers")
-    line, seen = 1, 0
+    line, offset = 1, 0
     for match in re.finditer(r"[^\s,\[\]]+", text):
-        line += text.count("\n", seen, match.start())
-        seen = match.start()
+        line += text.count("\n", offset, match.start())
+        offset = match.start()
         yield line, match.group()
 
 

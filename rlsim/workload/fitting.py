@@ -35,10 +35,10 @@ def fit_lognormal(
 
     ParameterError if not exactly two are given, or if no law of the family has that mean under that cap.
     """
-    given = {"median_tokens": median_tokens, "mean_tokens": mean_tokens, "sigma": sigma}
-    missing = [name for name, value in given.items() if value is None]
+    parameters = {"median_tokens": median_tokens, "mean_tokens": mean_tokens, "sigma": sigma}
+    missing = [name for name, value in parameters.items() if value is None]
     if len(missing) != 1:
-        raise ParameterError("lognormal", sorted(set(given) - set(missing)), f"two of {', '.join(given)}")
+        raise ParameterError("lognormal", sorted(set(parameters) - set(missing)), f"two of {', '.join(parameters)}")
     cap = whole("cap_tokens", cap_tokens)
     if median_tokens is not None and sigma is not None:
         return Lognormal(median_tokens, sigma, cap)
@@ -154,13 +154,13 @@ def _candidates(tokens: FloatArray, median: float, cap: int) -> dict[str, tuple[
 
     observed = _observe(tokens, cap)
     tails = [_tail(tokens, median, share, cap) for share in _TAIL_SHARES]
-    found: dict[str, tuple[LengthDistribution, float]] = {}
-    found["lognormal"] = _search(lambda sigma: Lognormal(median, sigma, cap), _SIGMAS, observed)
-    found["gamma"] = _search(lambda k: Gamma(median / float(gammaincinv(k, 0.5)), k, cap), _SHAPES, observed)
+    fits: dict[str, tuple[LengthDistribution, float]] = {}
+    fits["lognormal"] = _search(lambda sigma: Lognormal(median, sigma, cap), _SIGMAS, observed)
+    fits["gamma"] = _search(lambda k: Gamma(median / float(gammaincinv(k, 0.5)), k, cap), _SHAPES, observed)
     laws = [law for law in tails if law is not None]
     if laws:
-        found["pareto"] = _closest(laws, observed)
-    return found
+        fits["pareto"] = _closest(laws, observed)
+    return fits
 
 
 def _search(make: Callable[[float], Law], grid: tuple[float, ...], observed: _Observed) -> tuple[Law, float]:
@@ -208,7 +208,7 @@ _REACH = 8.0
 def group_max_ratio(law: LengthDistribution, members: int, rho: float = 0.0) -> float:
     """M_tail = E[longest of the group] / E[length], under the Gaussian copula of correlation ``rho``.
 
-    Numeric, no luck: given the prompt's score the members are independent, so the score of the longest
+    Numeric, without random draws: given the prompt's score the members are independent, so the score of the longest
     has cdf G(z) = E over z_prompt of Phi((z - sqrt(rho) z_prompt) / sqrt(1 - rho)) ** members, and the law is
     summed over the increments of G.
     """

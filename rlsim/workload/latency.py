@@ -17,7 +17,7 @@ from rlsim.workload.empirical import read_samples
 LONGEST_SECONDS = 1e9
 
 
-class LatencyLaw(Protocol):
+class LatencyDistribution(Protocol):
     """A law of durations from 0, in seconds, given by its quantiles."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ def _cap_text(cap_seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantLatency(LatencyLaw):
+class ConstantLatency(LatencyDistribution):
     """Always ``seconds``."""
 
     seconds: float
@@ -67,7 +67,7 @@ class ConstantLatency(LatencyLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class LognormalLatency(LatencyLaw):
+class LognormalLatency(LatencyDistribution):
     """Normal in log seconds, cut at ``cap_seconds``; median and sigma are those before the cap."""
 
     median_seconds: float
@@ -102,7 +102,7 @@ class LognormalLatency(LatencyLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class GammaLatency(LatencyLaw):
+class GammaLatency(LatencyDistribution):
     """Gamma, cut at ``cap_seconds``; mean and shape are those before the cap. Shape 1 is the exponential."""
 
     mean_seconds: float
@@ -138,7 +138,7 @@ class GammaLatency(LatencyLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class NormalLatency(LatencyLaw):
+class NormalLatency(LatencyDistribution):
     """Normal, with 0 in place of what is negative; ``mean_seconds`` and ``deviation_seconds`` are those before that.
 
     How ROLL Flash (arXiv 2510.11345) and RollArt (arXiv 2512.22560) draw the latency of environments.
@@ -171,7 +171,7 @@ class NormalLatency(LatencyLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class EmpiricalLatency(LatencyLaw):
+class EmpiricalLatency(LatencyDistribution):
     """Each of the measured ``seconds`` alike."""
 
     seconds: tuple[float, ...] = field(repr=False)

@@ -20,7 +20,7 @@ from rlsim.workload.latency import (
     ConstantLatency,
     EmpiricalLatency,
     GammaLatency,
-    LatencyLaw,
+    LatencyDistribution,
     LognormalLatency,
     NormalLatency,
 )
@@ -55,7 +55,7 @@ LATENCY_FIELDS: dict[str, dict[str, bool]] = {
 }
 
 
-def law_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = Path()) -> LengthDistribution:
+def lengths_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = Path()) -> LengthDistribution:
     """The length law ``kind`` with the keys ``fields``; ``path`` is where the user wrote them.
 
     Files are relative to ``directory``. ParameterError names the key path of what is wrong.
@@ -65,8 +65,8 @@ def law_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = P
         return _LENGTHS[kind](fields, directory)
 
 
-def latency_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = Path()) -> LatencyLaw:
-    """The latency law ``kind`` with the keys ``fields``, as `law_from_fields`."""
+def latency_from_fields(kind: str, fields: Fields, path: str, *, directory: Path = Path()) -> LatencyDistribution:
+    """The latency law ``kind`` with the keys ``fields``, as `lengths_from_fields`."""
     _check_keys(kind, fields, path, LATENCY_FIELDS)
     with inside(path):
         return _LATENCIES[kind](fields, directory)
@@ -115,8 +115,8 @@ def _pareto(fields: Fields, directory: Path) -> Pareto:
     if "scale_tokens" in fields and not body:
         return Pareto(above("scale_tokens", fields["scale_tokens"]), index, cap)
     if "scale_tokens" in fields or len(body) < 3:
-        found = ", ".join(key for key in fields if key not in ("tail_index", "cap_tokens")) or None
-        raise ParameterError("law", found, "scale_tokens alone, or median_tokens, sigma and tail_share")
+        written = ", ".join(key for key in fields if key not in ("tail_index", "cap_tokens")) or None
+        raise ParameterError("law", written, "scale_tokens alone, or median_tokens, sigma and tail_share")
     median, sigma, share = (_real(fields, key) for key in body)
     return Pareto.spliced(median, sigma, share, index, cap)
 
@@ -140,7 +140,7 @@ def _component(part: object, path: str, directory: Path) -> LengthDistribution:
     kind = fields.pop("law", None)
     if kind == "mixture":
         raise ParameterError(f"{path}.law", kind, "a law that is not itself a mixture")
-    return law_from_fields(str(kind), fields, path, directory=directory)
+    return lengths_from_fields(str(kind), fields, path, directory=directory)
 
 
 def _sequence(fields: Fields, key: str) -> Sequence[object]:
@@ -207,7 +207,7 @@ _LENGTHS: dict[str, Callable[[Fields, Path], LengthDistribution]] = {
     "empirical": _empirical,
 }
 
-_LATENCIES: dict[str, Callable[[Fields, Path], LatencyLaw]] = {
+_LATENCIES: dict[str, Callable[[Fields, Path], LatencyDistribution]] = {
     "constant": _constant_latency,
     "exponential": _gamma_latency,
     "lognormal": _lognormal_latency,

@@ -2,7 +2,7 @@
 
 A sample is (prompt, attempt, member). Everything that chance decides about it is a function of the seed and
 that identity, never of the order in which a policy asks: two policies compared under one seed meet the same
-luck.
+draws.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rlsim.core.errors import ParameterError
 from rlsim.core.section import Section
 from rlsim.core.streams import FloatArray, IndexedUniforms, generator
 from rlsim.core.view import as_made
-from rlsim.workload.draws import ClassLaws, ClassOf, Copula, GroupDraws, Independent
+from rlsim.workload.draws import ClassLengths, ClassOf, Copula, GroupDraws, Independent
 from rlsim.workload.fitting import group_max_ratio
-from rlsim.workload.latency import LatencyLaw
+from rlsim.workload.latency import LatencyDistribution
 from rlsim.workload.lengths import LengthDistribution, described
 from rlsim.workload.mismatch import Mismatch
 
@@ -62,18 +62,18 @@ class TurnDraws:
     """
 
     count: LengthDistribution
-    tool_latency: LatencyLaw
+    tool_latency: LatencyDistribution
     tool_output_tokens: LengthDistribution
 
 
-class _Luck:
+class _Draws:
     """Everything remembered of what was drawn; forgetting it changes no value."""
 
     def __init__(self, workload: Workload) -> None:
         seed, size, turns = workload.seed, workload.group_size, workload.turns
         copula = Copula(seed, workload.intra_group_correlation)
-        self.responses = [GroupDraws(seed, "response", size, copula, law.uncapped) for law in workload.response_laws]
-        self.class_of = ClassOf(seed, [found.share for found in workload.classes])
+        self.responses = [GroupDraws(seed, "response", size, copula, law.uncapped) for law in workload.response_lengths]
+        self.class_of = ClassOf(seed, [kind.share for kind in workload.classes])
         self.prompt_uniforms = IndexedUniforms(seed, "prompt length")
         self.prompt_tokens: dict[int, int] = {}
         self.epochs: dict[int, npt.NDArray[np.int64]] = {}
@@ -111,48 +111,48 @@ class Workload:
     intra_group_correlation: float = 0.0
     drift: Drift | None = None
     turns: TurnDraws | None = None
-    reward_latency: LatencyLaw | None = None
+    reward_latency: LatencyDistribution | None = None
     mismatch: Mismatch | None = None
-    classes: tuple[ClassLaws, ...] = ()
-    _luck: _Luck = field(init=False, repr=False, compare=False)
+    classes: tuple[ClassLengths, ...] = ()
+    _draws: _Draws = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whole("seed", self.seed, low=0, high=2**63 - 1)
         whole("group_size", self.group_size, high=LARGEST_GROUP)
         whole("dataset_prompts", self.dataset_prompts, high=LARGEST_DATASET_PROMPTS)
         within("intra_group_correlation", self.intra_group_correlation, 0.0, 1.0, open_above=True)
-        object.__setattr__(self, "_luck", _Luck(self))
+        object.__setattr__(self, "_draws", _Draws(self))
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Travels without what it remembers."""
         return as_made(self)
 
     @property
-    def prompt_laws(self) -> tuple[LengthDistribution, ...]:
+    def prompt_lengths(self) -> tuple[LengthDistribution, ...]:
         """Laws of prompt lengths by class; one without classes."""
-        return tuple(found.prompt_length for found in self.classes) or (self.prompt_length,)
+        return tuple(kind.prompt_length for kind in self.classes) or (self.prompt_length,)
 
     @property
-    def response_laws(self) -> tuple[LengthDistribution, ...]:
+    def response_lengths(self) -> tuple[LengthDistribution, ...]:
         """Laws of a turn's lengths by class; one without classes."""
-        return tuple(found.response_length for found in self.classes) or (self.response_length,)
+        return tuple(kind.response_length for kind in self.classes) or (self.response_length,)
 
     def prompt_at(self, draw: int) -> tuple[int, int]:
         """(prompt, first attempt) of the ``draw``-th prompt taken from the loader, counted from 0.
 
         Each epoch visits every prompt once, in an order of its own.
         """
-        luck = self._luck
+        draws = self._draws
         epoch, place = divmod(draw, self.dataset_prompts)
-        if luck.first_foreseen <= draw < luck.foreseen:
-            return luck.next_prompts[draw - luck.first_foreseen], epoch * ATTEMPTS_PER_EPOCH
-        order = luck.epochs.get(epoch)
+        if draws.first_foreseen <= draw < draws.foreseen:
+            return draws.next_prompts[draw - draws.first_foreseen], epoch * ATTEMPTS_PER_EPOCH
+        order = draws.epochs.get(epoch)
         if order is None:
             order = self._shuffle(epoch)
         return int(order[place]), epoch * ATTEMPTS_PER_EPOCH
 
     def _shuffle(self, epoch: int) -> npt.NDArray[np.int64]:
-        known = self._luck.epochs
+        known = self._draws.epochs
         if len(known) >= _EPOCHS_KEPT:
             del known[next(iter(known))]
         known[epoch] = generator(self.seed, "epoch", epoch).permutation(self.dataset_prompts)
@@ -160,7 +160,7 @@ class Workload:
 
     def loaded_tokens(self, draw: int) -> int:
         """Length of the ``draw``-th prompt that the loader takes; draws come in order, so the next are foreseen."""
-        if draw >= self._luck.foreseen:
+        if draw >= self._draws.foreseen:
             self._foresee(draw)
         return self.prompt_tokens(self.prompt_at(draw)[0])
 
@@ -169,35 +169,35 @@ class Workload:
         epoch, place = divmod(draw, self.dataset_prompts)
         _, attempt = self.prompt_at(draw)
         count = max(1, min(_FORESEEN, _FORESEEN_SAMPLES // self.group_size))
-        prompts: list[int] = self._luck.epochs[epoch][place : place + count].tolist()
+        prompts: list[int] = self._draws.epochs[epoch][place : place + count].tolist()
         by_class: dict[int, list[int]] = {}
         for prompt in prompts:
             by_class.setdefault(self.class_of(prompt), []).append(prompt)
         for kind, alike in by_class.items():
             self._measure(kind, alike)
-            self._luck.responses[kind].foresee(alike, attempt)
-        self._luck.next_prompts = prompts
-        self._luck.first_foreseen, self._luck.foreseen = draw, draw + len(prompts)
+            self._draws.responses[kind].foresee(alike, attempt)
+        self._draws.next_prompts = prompts
+        self._draws.first_foreseen, self._draws.foreseen = draw, draw + len(prompts)
 
     def prompt_tokens(self, prompt: int) -> int:
         """Length of the prompt, the same at every attempt."""
-        tokens = self._luck.prompt_tokens.get(prompt)
+        tokens = self._draws.prompt_tokens.get(prompt)
         if tokens is None:
             self._measure(self.class_of(prompt), [prompt])
-            tokens = self._luck.prompt_tokens[prompt]
+            tokens = self._draws.prompt_tokens[prompt]
         return tokens
 
     def _measure(self, kind: int, prompts: Sequence[int]) -> None:
         """Lengths of prompts of one class."""
-        known = self._luck.prompt_tokens
+        known = self._draws.prompt_tokens
         if len(known) >= _PROMPTS_KEPT:
             known.clear()
-        quantiles = np.array([self._luck.prompt_uniforms[prompt] for prompt in prompts])
-        known.update(zip(prompts, self.prompt_laws[kind].quantile(quantiles).tolist(), strict=True))
+        quantiles = np.array([self._draws.prompt_uniforms[prompt] for prompt in prompts])
+        known.update(zip(prompts, self.prompt_lengths[kind].quantile(quantiles).tolist(), strict=True))
 
     def class_of(self, prompt: int) -> int:
         """Place among ``classes`` of the prompt's own; 0 without classes."""
-        return self._luck.class_of(prompt) if self.classes else 0
+        return self._draws.class_of(prompt) if self.classes else 0
 
     def response_cap_tokens(self, prompt: int) -> int:
         """Most tokens of a turn."""
@@ -210,7 +210,7 @@ class Workload:
         Surplus members follow the group's; asking for them changes nobody's quantile.
         """
         count = self.group_size if members is None else members
-        return self._luck.responses[0].quantiles(prompt, attempt, turn, count)
+        return self._draws.responses[0].quantiles(prompt, attempt, turn, count)
 
     def response_tokens(
         self, prompt: int, attempt: int, member: int, turn: int = 0, version: int = 0, factor: float = 1.0
@@ -219,33 +219,35 @@ class Workload:
 
         ``factor`` is what the outcome of the sample makes of its uncapped length.
         """
-        tokens = factor * self._luck.responses[self.class_of(prompt)].value(prompt, attempt, turn, member)
+        tokens = factor * self._draws.responses[self.class_of(prompt)].value(prompt, attempt, turn, member)
         if self.drift is not None:
             tokens *= self.drift.factor(version)
         return round(min(self.response_cap_tokens(prompt), max(1.0, tokens)))
 
-    def continued_tokens(self, sample: tuple[int, int, int], turn: int, version: int, factor: float, made: int) -> int:
-        """Tokens of a turn that has ``made`` tokens already and goes on: its law, given that it is longer.
+    def continued_tokens(
+        self, sample: tuple[int, int, int], turn: int, version: int, factor: float, generated: int
+    ) -> int:
+        """Tokens of a turn that has ``generated`` tokens already and goes on: its law, given that it is longer.
 
         Of (prompt, attempt, member); otherwise as ``response_tokens``, which its quantile is common with.
         """
         prompt, attempt, member = sample
         kind = self.class_of(prompt)
         scale = factor * (1.0 if self.drift is None else self.drift.factor(version))
-        law, quantiles = self.response_laws[kind], self._luck.responses[kind].quantiles
+        law, quantiles = self.response_lengths[kind], self._draws.responses[kind].quantiles
         own = quantiles(prompt, attempt, turn, member + 1)[member]
-        shorter = law.cdf(np.array([made / scale]))
+        shorter = law.cdf(np.array([generated / scale]))
         tokens = scale * float(law.uncapped(shorter + (1 - shorter) * own)[0])
-        return round(min(self.response_cap_tokens(prompt), max(made + 1.0, tokens)))
+        return round(min(self.response_cap_tokens(prompt), max(generated + 1.0, tokens)))
 
     def reward_latency_seconds(self, prompt: int, attempt: int, member: int) -> float:
         """Time to score the sample; 0 without a law."""
-        rewards = self._luck.rewards
+        rewards = self._draws.rewards
         return 0.0 if rewards is None else rewards.value(prompt, attempt, 0, member)
 
     def turn_count(self, prompt: int, attempt: int, member: int) -> int:
         """Turns of the trajectory; 1 without ``turns``."""
-        tools = self._luck.tools
+        tools = self._draws.tools
         return 1 if tools is None else int(tools.counts.value(prompt, attempt, 0, member))
 
     def tool_latency_seconds(self, prompt: int, attempt: int, member: int, turn: int) -> float:
@@ -257,9 +259,9 @@ class Workload:
         return int(self._required_tools().outputs.value(prompt, attempt, turn, member))
 
     def _required_tools(self) -> _Tools:
-        if self._luck.tools is None:
+        if self._draws.tools is None:
             raise ParameterError("turns", None, "the law of turns, in a workload that calls tools")
-        return self._luck.tools
+        return self._draws.tools
 
     def expected_group_max_ratio(self, members: int | None = None) -> float:
         """M_tail: mean of the longest of ``members`` (by default, the group) over the mean, for one turn.

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibration.measure.design import StepLimits
 from calibration.measure.points import StepPoint, TimedStep
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 LIMITS = StepLimits(max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=2304, block_size=128, kv_blocks=1400)
 

@@ -26,7 +26,7 @@ from calibration.measure.measurements import (
 )
 from calibration.vllm.campaign import FEWEST_ROUNDS, StepCampaign, fitted_measurements
 from rlsim.core.errors import RlsimError
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 DESIGN = make_design(LIMITS)
 WITHIN_TWO_PERCENT_SECONDS = 900

@@ -22,7 +22,7 @@ from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import load_profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.resolve import resolve
 from rlsim.scenario.document import load
 

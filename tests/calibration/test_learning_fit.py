@@ -13,7 +13,7 @@ from calibration.rewards.fit import LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import RewardLog, read_rewards, read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.core.errors import ParameterError
-from rlsim.learning.course import LearningDynamics, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 

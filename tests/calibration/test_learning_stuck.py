@@ -12,7 +12,7 @@ import pytest
 from calibration.rewards.fit import STUCK_OFFSET, LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
-from rlsim.learning.course import LearningDynamics, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, Domain, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 

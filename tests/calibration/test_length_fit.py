@@ -13,7 +13,7 @@ import pytest
 from calibration.rewards.fit import STUCK_OFFSET, LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
-from rlsim.learning.course import LearningDynamics
+from rlsim.learning.dynamics import LearningDynamics
 from rlsim.learning.model import Domain, LearningModel, LengthCoupling, Population, ProgressCurve
 from rlsim.resolve.learning import make_learning
 from rlsim.scenario.document import load

@@ -13,7 +13,7 @@ from calibration.fitting.robust_regression import solve
 from calibration.live_runs.fit import fit_live, fit_steps
 from rlsim.core.errors import ParameterError
 from rlsim.core.log import WindowRow
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.executor.run import FinishedRun
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.override import override, paths

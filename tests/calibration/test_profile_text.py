@@ -8,7 +8,7 @@ from dataclasses import replace
 from calibration.profiles.text import listing, listing_json, shown, shown_json
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance
 from rlsim.costs.profile import load_profile
-from rlsim.costs.sections import LawIntervals, TrainingFit, TransportPath
+from rlsim.costs.sections import StepModelIntervals, TrainingFit, TransportPath
 
 PROFILE = load_profile("qwen3-30b-a3b_h200-sxm_tp4_ep4")
 EVIDENCE = Evidence(
@@ -57,7 +57,7 @@ def test_a_shown_profile_says_where_it_comes_from_and_where_it_extrapolates() ->
 def test_knobs_intervals_and_the_sections_of_other_calibrations_are_shown() -> None:
     assert PROFILE.step is not None
     pair = PROFILE.step.law.pair_seconds
-    ends = LawIntervals(0.95, "bootstrap", {"pair_seconds": (0.9 * pair,)}, {"pair_seconds": (1.2 * pair,)})
+    ends = StepModelIntervals(0.95, "bootstrap", {"pair_seconds": (0.9 * pair,)}, {"pair_seconds": (1.2 * pair,)})
     speed = Coefficient(1.2e10, "bytes/s", 1.1e10, 1.3e10)
     full = replace(
         PROFILE,

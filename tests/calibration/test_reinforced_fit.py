@@ -13,7 +13,7 @@ import pandas as pd
 from calibration.rewards.fit import LearningFit, LearningSettings, fit_learning
 from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines
-from rlsim.learning.course import LearningDynamics, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, TrainedSample
 from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference
 from rlsim.learning.staleness import METHODS
 

@@ -17,7 +17,7 @@ from calibration.measure.measurements import StepMeasurement, best_by_point, bes
 from calibration.measure.points import StepPoint
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 MADE_UP = Provenance("fitted", "made-up measurements")
 POINTS = make_design(LIMITS).initial

@@ -18,7 +18,7 @@ from calibration.silicon_tables.cases import read_cases
 from calibration.silicon_tables.tables import CASES
 from rlsim.costs import catalogue
 from rlsim.costs.profile import Profile, catalog_folder, list_profiles, load_profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 BARS = {
     ("dense", "decode"): (0.02, 0.06),

@@ -12,7 +12,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.costs.catalogue import device, model
 from rlsim.costs.profile import load_profile
 from rlsim.costs.roofline import TOKEN_KNOTS, Efficiency, Partition, roofline
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 
 SHARES = st.floats(0.05, 1.0)
 H100 = device("H100-SXM")
@@ -61,7 +61,7 @@ def test_coefficients_on_a_share_are_divided_by_their_rate(
     share: float, saturation: float, decodes: int, prefill: int
 ) -> None:
     partition = Partition(share, saturation)
-    law = partition.given(0.01, 1e-4, 1e-7, 2e-5, 1e-10)
+    law = partition.affine(0.01, 1e-4, 1e-7, 2e-5, 1e-10)
     reads, chunks = partition.memory_share, min(1, prefill)
     seconds = (0.01 + 1e-7 * 1000) / reads + (1e-4 * (decodes + chunks) + 2e-5 * (prefill - chunks)) / share
     assert law.mixed_seconds(decodes, 1000, chunks, prefill, 0) == pytest.approx(seconds)

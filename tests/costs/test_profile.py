@@ -12,7 +12,7 @@ import pytest
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Coefficient, Evidence, HoldOutError, Provenance, Sampled
 from rlsim.costs.profile import Profile, list_profiles, load_profile
-from rlsim.costs.sections import LawIntervals, TrainingFit, TransportPath
+from rlsim.costs.sections import StepModelIntervals, TrainingFit, TransportPath
 
 SHIPPED = [
     "llama-3.1-8b_h100-sxm_tp1",
@@ -223,11 +223,11 @@ def test_intervals_have_a_low_and_a_high_at_every_knot() -> None:
     step = load_profile("qwen3-8b_h100-sxm_tp1").step
     assert step is not None
     ends = {"pair_seconds": (step.law.pair_seconds,), "dense_seconds": step.law.dense_seconds}
-    assert replace(step, intervals=LawIntervals(0.95, "bootstrap", ends, ends)).intervals is not None
+    assert replace(step, intervals=StepModelIntervals(0.95, "bootstrap", ends, ends)).intervals is not None
     with pytest.raises(ParameterError, match=r"intervals\.pair_seconds"):
-        replace(step, intervals=LawIntervals(0.95, "bootstrap", ends, ends | {"pair_seconds": ()}))
+        replace(step, intervals=StepModelIntervals(0.95, "bootstrap", ends, ends | {"pair_seconds": ()}))
     with pytest.raises(ParameterError, match="coefficients of the law"):
-        replace(step, intervals=LawIntervals(0.95, "bootstrap", {"scale": (1.0,)}, {"scale": (1.0,)}))
+        replace(step, intervals=StepModelIntervals(0.95, "bootstrap", {"scale": (1.0,)}, {"scale": (1.0,)}))
 
 
 def test_a_coefficient_lies_within_its_interval() -> None:

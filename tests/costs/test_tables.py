@@ -19,7 +19,7 @@ from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.profile import Profile, catalog_folder, load_profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 HERE = Provenance("fitted", "a law made up for the test")

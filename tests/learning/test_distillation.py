@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from rlsim.learning.course import LearningDynamics
 from rlsim.learning.distillation import sample_worth, worth_up_to
+from rlsim.learning.dynamics import LearningDynamics
 from rlsim.learning.information import TrainedSample
 from rlsim.learning.model import BatchEffect, Distillation, LearningModel, Reference
 from rlsim.learning.staleness import METHODS

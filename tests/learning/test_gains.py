@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 from scipy.stats import binom
 
-from rlsim.learning.course import LearningDynamics, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, TrainedSample
 from rlsim.learning.gains import FARTHEST, Alike, Reinforced
 from rlsim.learning.model import BatchEffect, LearningModel, Population, ProgressCurve, Reference, RewardValues
 from rlsim.learning.population import PopulationCurve

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, Progress, TrainedSample
 from rlsim.learning.gains import Alike
-from rlsim.learning.locality import expected_worth, uniform_course
+from rlsim.learning.locality import expected_worth, uniform_training
 from rlsim.learning.model import (
     BatchEffect,
     Distillation,
@@ -145,7 +145,7 @@ def test_the_population_moves_apart_as_the_equation_says() -> None:
     """dx = p (1 - p) dt has the integral exp(x) - exp(-x) + 2 x, which grows alike for all."""
     logits, weights = np.linspace(-4, 1, 11), np.full(11, 1 / 11)
     table = expected_worth(8, 1.0, False)
-    for gain, at in uniform_course(logits, weights, 0.0, lambda x: np.asarray(np.interp(x, *table))):
+    for gain, at in uniform_training(logits, weights, 0.0, lambda x: np.asarray(np.interp(x, *table))):
         assert weights @ at == pytest.approx(weights @ logits + gain)
         if gain > 2:
             break

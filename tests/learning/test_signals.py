@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import rankdata
 
 from rlsim.core.errors import ParameterError
-from rlsim.learning.course import LearningDynamics
+from rlsim.learning.dynamics import LearningDynamics
 from rlsim.learning.model import Auroc, LearningModel, Reference, Signals
 
 PROMPTS, MEMBERS = 2500, 8

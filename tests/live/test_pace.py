@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.steptime import StepTime
 from rlsim.live.vllm.batch import Batch
 from rlsim.live.vllm.pace import GRACE_TICKS, Pace, lateness, read_law, write_law

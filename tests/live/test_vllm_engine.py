@@ -19,7 +19,7 @@ from small_runs import BASE
 from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.core.errors import RlsimError
 from rlsim.core.ticks import to_seconds
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime

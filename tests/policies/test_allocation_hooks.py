@@ -15,7 +15,7 @@ from rlsim.core.commands import Abort, Score, SetRole, Submit
 from rlsim.core.errors import ParameterError
 from rlsim.core.events import Aborted, Finished, Noticed, Scored
 from rlsim.core.log import RunLog
-from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, Progress, TrainedSample
 from rlsim.policies.registry import parts_of
 from rlsim.resolve import ResolveError, resolve
 from rlsim.results.metrics import ledger_tokens

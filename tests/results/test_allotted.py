@@ -18,7 +18,7 @@ from rlsim.core.events import Scored
 from rlsim.core.log import Decision, OddsRow
 from rlsim.core.ticks import to_ticks
 from rlsim.executor.run import FinishedRun
-from rlsim.learning.course import LearningDynamics
+from rlsim.learning.dynamics import LearningDynamics
 from rlsim.results.allocation import BANDS, EDGES, ROWS, UNKNOWN, Allotted, allotted, allotted_columns
 from rlsim.results.columns import Columns
 from rlsim.results.metrics import metrics

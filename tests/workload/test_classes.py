@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
-from rlsim.workload.draws import ClassLaws
+from rlsim.workload.draws import ClassLengths
 from rlsim.workload.lengths import Constant, LengthDistribution, Lognormal, Uniform
 from rlsim.workload.workload import Workload
 
@@ -21,11 +21,11 @@ PROMPTS = 20_000
 TEN, HUNDRED = Constant(10), Constant(100)
 
 
-def of_class(share: float, response: LengthDistribution = HUNDRED, prompt: LengthDistribution = TEN) -> ClassLaws:
-    return ClassLaws(share, prompt, response)
+def of_class(share: float, response: LengthDistribution = HUNDRED, prompt: LengthDistribution = TEN) -> ClassLengths:
+    return ClassLengths(share, prompt, response)
 
 
-def made(*classes: ClassLaws, seed: int = 7) -> Workload:
+def made(*classes: ClassLengths, seed: int = 7) -> Workload:
     return Workload(seed, 2, PROMPTS, Lognormal(120, 0.5, 2048), Lognormal(1000, 1.0, 16_384), 0.5, classes=classes)
 
 
@@ -60,7 +60,7 @@ def test_the_class_of_a_prompt_is_its_own_whatever_was_asked_before(seed: int, p
 
 def test_a_class_with_the_laws_of_the_workload_has_the_lengths_of_a_workload_without_classes() -> None:
     plain = made()
-    alike = replace(plain, classes=tuple(ClassLaws(1, plain.prompt_length, plain.response_length) for _ in range(3)))
+    alike = replace(plain, classes=tuple(ClassLengths(1, plain.prompt_length, plain.response_length) for _ in range(3)))
     for prompt in range(300):
         assert plain.class_of(prompt) == 0
         assert alike.prompt_tokens(prompt) == plain.prompt_tokens(prompt)

@@ -12,12 +12,12 @@ from rlsim.workload.latency import (
     ConstantLatency,
     EmpiricalLatency,
     GammaLatency,
-    LatencyLaw,
+    LatencyDistribution,
     LognormalLatency,
     NormalLatency,
 )
 
-LAWS: list[LatencyLaw] = [
+LAWS: list[LatencyDistribution] = [
     ConstantLatency(0.0),
     ConstantLatency(2.5),
     GammaLatency(3.0),
@@ -32,14 +32,14 @@ LAWS: list[LatencyLaw] = [
 
 
 @given(st.sampled_from(LAWS), st.lists(st.floats(0, 1, exclude_max=True), min_size=2))
-def test_longer_quantiles_take_longer(law: LatencyLaw, u: list[float]) -> None:
+def test_longer_quantiles_take_longer(law: LatencyDistribution, u: list[float]) -> None:
     seconds = law.quantile(np.sort(np.array(u)))
     assert np.all(np.diff(seconds) >= 0)
     assert seconds.min() >= 0
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.describe())
-def test_the_expectation_is_the_integral_of_the_quantiles(law: LatencyLaw) -> None:
+def test_the_expectation_is_the_integral_of_the_quantiles(law: LatencyDistribution) -> None:
     u = (np.arange(300_000) + 0.5) / 300_000
     assert law.expected_seconds() == pytest.approx(law.quantile(u).mean(), rel=1e-3)
 

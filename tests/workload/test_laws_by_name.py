@@ -14,7 +14,7 @@ from rlsim.workload.spec import (
     LATENCY_FIELDS,
     LENGTH_FIELDS,
     latency_from_fields,
-    law_from_fields,
+    lengths_from_fields,
 )
 
 PATH = "workload.response_tokens"
@@ -40,7 +40,7 @@ GOOD_LATENCY: dict[str, dict[str, object]] = {
 
 
 def test_every_kind_makes_its_law() -> None:
-    made = {kind: law_from_fields(kind, fields, PATH) for kind, fields in GOOD.items()}
+    made = {kind: lengths_from_fields(kind, fields, PATH) for kind, fields in GOOD.items()}
     assert set(made) == set(LENGTH_FIELDS)
     assert made["constant"] == Constant(300)
     assert made["lognormal"] == Lognormal(1000, 1.0, 4096)
@@ -64,33 +64,35 @@ def test_every_kind_makes_its_latency() -> None:
 
 
 def test_a_lognormal_takes_any_two_of_median_mean_and_sigma() -> None:
-    by_sigma = law_from_fields("lognormal", {"mean_tokens": 3536, "sigma": 1.69, "cap_tokens": 30720}, PATH)
-    by_median = law_from_fields("lognormal", {"mean_tokens": 3536, "median_tokens": 1097, "cap_tokens": 30720}, PATH)
+    by_sigma = lengths_from_fields("lognormal", {"mean_tokens": 3536, "sigma": 1.69, "cap_tokens": 30720}, PATH)
+    by_median = lengths_from_fields(
+        "lognormal", {"mean_tokens": 3536, "median_tokens": 1097, "cap_tokens": 30720}, PATH
+    )
     assert isinstance(by_sigma, Lognormal)
     assert by_sigma.median_tokens == pytest.approx(1097, rel=0.01)
     assert by_median.mean_tokens() == pytest.approx(3536, rel=1e-5)
     with pytest.raises(ParameterError, match=f"{PATH}.lognormal: .*two of"):
-        law_from_fields("lognormal", {"mean_tokens": 3536, "cap_tokens": 30720}, PATH)
+        lengths_from_fields("lognormal", {"mean_tokens": 3536, "cap_tokens": 30720}, PATH)
 
 
 def test_a_spliced_pareto_needs_its_whole_body() -> None:
     fields: dict[str, object] = {"tail_index": 1.5, "cap_tokens": 8192, "median_tokens": 500, "sigma": 0.8}
-    law = law_from_fields("pareto", {**fields, "tail_share": 0.1}, PATH)
+    law = lengths_from_fields("pareto", {**fields, "tail_share": 0.1}, PATH)
     assert law == Pareto.spliced(500, 0.8, 0.1, 1.5, 8192)
     with pytest.raises(ParameterError, match="tail_share"):
-        law_from_fields("pareto", fields, PATH)
+        lengths_from_fields("pareto", fields, PATH)
     with pytest.raises(ParameterError, match="scale_tokens alone"):
-        law_from_fields("pareto", {**fields, "tail_share": 0.1, "scale_tokens": 3}, PATH)
+        lengths_from_fields("pareto", {**fields, "tail_share": 0.1, "scale_tokens": 3}, PATH)
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(ParameterError, match=rf"{PATH}\.law: .*did you mean 'lognormal'"):
-        law_from_fields("lognormol", GOOD["lognormal"], PATH)
+        lengths_from_fields("lognormol", GOOD["lognormal"], PATH)
     with pytest.raises(ParameterError, match=rf"{PATH}\.sigmax: .*did you mean 'sigma'"):
-        law_from_fields("lognormal", {**GOOD["lognormal"], "sigmax": 1}, PATH)
+        lengths_from_fields("lognormal", {**GOOD["lognormal"], "sigmax": 1}, PATH)
     laws = [40, {"law": "uniform", "low_token": 1, "high_tokens": 9}]
     with pytest.raises(ParameterError, match=rf"{PATH}\.laws\.1\.low_token: .*did you mean 'low_tokens'"):
-        law_from_fields("mixture", {"weights": [1, 3], "laws": laws}, PATH)
+        lengths_from_fields("mixture", {"weights": [1, 3], "laws": laws}, PATH)
     with pytest.raises(ParameterError, match="did you mean 'mean_seconds'"):
         latency_from_fields("gamma", {"mean_second": 1, "shape": 1}, PATH)
 
@@ -99,7 +101,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
 def test_a_missing_key_is_named(kind: str, key: str) -> None:
     fields = {name: value for name, value in GOOD[kind].items() if name != key}
     with pytest.raises(ParameterError, match=rf"{PATH}\.{key}: found None"):
-        law_from_fields(kind, fields, PATH)
+        lengths_from_fields(kind, fields, PATH)
 
 
 NUMERIC = [(k, key) for k, fs in GOOD.items() for key, v in fs.items() if isinstance(v, int | float)]
@@ -109,7 +111,7 @@ NUMERIC = [(k, key) for k, fs in GOOD.items() for key, v in fs.items() if isinst
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1, 0, "12", True, None, [1]])
 def test_a_number_that_means_nothing_is_refused_at_its_key(kind: str, key: str, bad: object) -> None:
     with pytest.raises(ParameterError) as caught:
-        law_from_fields(kind, {**GOOD[kind], key: bad}, PATH)
+        lengths_from_fields(kind, {**GOOD[kind], key: bad}, PATH)
     assert caught.value.path == f"{PATH}.{key}"
 
 
@@ -143,7 +145,7 @@ def test_a_bad_latency_is_refused_at_its_key(bad: object) -> None:
 )
 def test_a_contradiction_is_refused_at_its_key(kind: str, fields: dict[str, object], path: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        law_from_fields(kind, fields, PATH)
+        lengths_from_fields(kind, fields, PATH)
     assert caught.value.path == f"{PATH}.{path}"
 
 
@@ -152,7 +154,7 @@ def test_lengths_are_read_from_lines_json_and_csv(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([12, 7, 1000]))
     (tmp_path / "a.csv").write_text("id,tokens\nx,12\ny,7\nz,1000\n")
     for fields in ({"file": "a.txt"}, {"file": "a.json"}, {"file": "a.csv", "column": "tokens"}):
-        assert law_from_fields("empirical", fields, PATH, directory=tmp_path) == Empirical((12, 7, 1000))
+        assert lengths_from_fields("empirical", fields, PATH, directory=tmp_path) == Empirical((12, 7, 1000))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_a_bad_file_is_refused_with_file_and_line(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ParameterError, match=message) as caught:
-        law_from_fields("empirical", {"file": name, **fields}, PATH, directory=tmp_path)
+        lengths_from_fields("empirical", {"file": name, **fields}, PATH, directory=tmp_path)
     assert caught.value.path == f"{PATH}.file"
 
 

@@ -1,9 +1,9 @@
-"""The luck of trajectories that begin alike.
+"""Outcomes of trajectories that begin alike: random draws that are coupled by their common prefix.
 
 Whether a sample succeeds is decided by a uniform quantile. Here that is the end of a Brownian path that unfolds evenly
 along the response: what has been written decides a part of it, what is still to be written the rest. A sample that
 takes over the first ``s`` of another's response takes over that part of its path, so the normal scores of the two have
-correlation ``s``, each alone is as lucky as any sample, and given a prefix at which the path stands at b, a
+correlation ``s``, each alone has the odds of any sample, and given a prefix at which the path stands at b, a
 sample succeeds with probability P(b + sqrt(1 - s) * Z <= z(p)), p its probability without a prefix. A stand-in: it has
 the right ends (independent without a common prefix, the same with all of it in common) and nothing else to go by.
 """
@@ -25,13 +25,13 @@ _EDGE = 1e-12
 
 
 def beginning(ancestors: Ancestors, attempt: int, member: int, share: float) -> Ancestors:
-    """Whose luck the first ``share`` of a sample with these ancestors is."""
-    found: list[tuple[int, int, float]] = []
+    """Ancestors of a sample that takes over the first ``share`` of one with these ancestors."""
+    inherited: list[tuple[int, int, float]] = []
     for of_attempt, of_member, until in (*ancestors, (attempt, member, 1.0)):
-        found.append((of_attempt, of_member, min(until, share)))
+        inherited.append((of_attempt, of_member, min(until, share)))
         if until >= share:
             break
-    return tuple(found)
+    return tuple(inherited)
 
 
 def score(quantile: float) -> float:
@@ -39,13 +39,13 @@ def score(quantile: float) -> float:
     return _STANDARD.inv_cdf(min(1 - _EDGE, max(_EDGE, quantile)))
 
 
-class Unfolding:
-    """Quantiles of samples that inherit from others; nobody's luck depends on who inherits from it."""
+class PrefixCoupling:
+    """Outcome quantiles of samples that inherit a prefix; none depends on who inherits from its sample."""
 
     def __init__(self, seed: int, outcomes: GroupDraws) -> None:
         self._outcomes, self._steps = outcomes, PlacedStream(seed, "unfolding")
 
-    def luck(self, prompt: int, attempt: int, member: int, ancestors: Ancestors) -> float:
+    def quantile(self, prompt: int, attempt: int, member: int, ancestors: Ancestors) -> float:
         """The sample's quantile; its own draw without ancestors."""
         if not ancestors:
             return self._outcomes.value(prompt, attempt, 0, member)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlsim.learning.course import LearningDynamics, Progress, TrainedSample
+from rlsim.learning.dynamics import LearningDynamics, Progress, TrainedSample
 from rlsim.learning.model import (
     BatchEffect,
     Domain,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlsim.core.errors import ParameterError
 from rlsim.costs.fields import record
 from rlsim.costs.profile import list_profiles, load_profile
-from rlsim.costs.steplaw import StepTimeModel
+from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.steptime import attention_pairs
 
 LAW = StepTimeModel(

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlsim.core.streams import FloatArray
+from rlsim.learning.ancestry import Ancestors, PrefixCoupling
 from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.gains import gains_named
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
-from rlsim.learning.lineage import Ancestors, Unfolding
 from rlsim.learning.locality import taught_by_prompt
 from rlsim.learning.model import BatchEffect, LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
@@ -70,7 +70,7 @@ class _Place:
 
 
 class LearningDynamics:
-    """Hidden state of one run. Luck depends on the seed and the sample alone, never on the order of questions."""
+    """Hidden state of one run. Random draws depend on the seed and the sample alone, never on the order of calls."""
 
     def __init__(self, model: LearningModel, seed: int, dataset_prompts: int) -> None:
         self._model, self._prompts_in_all = model, dataset_prompts
@@ -79,7 +79,7 @@ class LearningDynamics:
         self._curve = PopulationCurve(model.population, model.curve, model.reward, _of_groups(model), self._gains, size)
         self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
         self._outcomes = GroupDraws(seed, "outcome", size, Independent(), np.asarray)
-        self._unfolding = Unfolding(seed, self._outcomes)
+        self._coupling = PrefixCoupling(seed, self._outcomes)
         self._noise = GroupDraws(seed, "reward noise", size, IndependentNormals(), np.asarray)
         self._acceptance = GroupDraws(seed, "acceptance", size, Independent(), np.asarray)
         self._readings = Readings(model.signals, seed, size)
@@ -89,11 +89,11 @@ class LearningDynamics:
         self._progress = 0.0
         self._updates = 0
         self._collapse = 0.0
-        self._own: dict[int, float] = {}
+        self._non_transferred: dict[int, float] = {}
         """Logits that a prompt has for itself, beyond what all have."""
         self._changed: set[int] = set()
         self._published: list[tuple[float, int]] = [(0.0, 0)]
-        self._own_published: dict[int, tuple[list[int], list[float]]] = {}
+        self._non_transferred_published: dict[int, tuple[list[int], list[float]]] = {}
         self._places: dict[tuple[int, int], _Place] = {}
 
     @property
@@ -107,9 +107,9 @@ class LearningDynamics:
 
     def reward(self, prompt: int, attempt: int, member: int, version: int, ancestors: Ancestors = ()) -> float:
         """What the sample earns; one that earns it at some success probability earns no less at a higher one."""
-        luck = self._unfolding.luck(prompt, attempt, member, ancestors)
+        quantile = self._coupling.quantile(prompt, attempt, member, ancestors)
         success, law = self._place(prompt, version).success, self._model.reward
-        earned = 1.0 if luck < success else law.partial_credit * (1 - luck) / (1 - success)
+        earned = 1.0 if quantile < success else law.partial_credit * (1 - quantile) / (1 - success)
         if law.noise:
             earned += law.noise * self._noise.value(prompt, attempt, 0, member)
         return earned
@@ -117,7 +117,7 @@ class LearningDynamics:
     def length_factor(self, prompt: int, attempt: int, member: int, version: int, ancestors: Ancestors = ()) -> float:
         """Factor on the sample's length; its mean over the untrained population is 1."""
         place = self._place(prompt, version)
-        succeeds = self._unfolding.luck(prompt, attempt, member, ancestors) < place.success
+        succeeds = self._coupling.quantile(prompt, attempt, member, ancestors) < place.success
         return place.length_of_success if succeeds else place.length_of_failure
 
     def signal(
@@ -125,7 +125,7 @@ class LearningDynamics:
     ) -> float:
         """A reading once ``share`` of the response, in (0, 1], is made; named as in ``rlsim.learning.signals``."""
         success = self._place(prompt, version).success
-        outcome = self._unfolding.luck(prompt, attempt, member, ancestors) < success
+        outcome = self._coupling.quantile(prompt, attempt, member, ancestors) < success
         return self._readings.read(name, prompt, attempt, member, share, outcome, success)
 
     def soundness(self, prompt: int, attempt: int, member: int, version: int) -> tuple[float, float]:
@@ -146,9 +146,9 @@ class LearningDynamics:
         worth, weights = np.zeros(2), np.zeros(2)
         for index in range(RESPONSES_MEASURED):
             prompt, member = index % self._prompts_in_all, index // self._prompts_in_all
-            found = self._place(prompt, 0)
-            for outcome, share in ((0, 1 - found.success), (1, found.success)):
-                tokens = tokens_of(prompt, member, found.length_of_success if outcome else found.length_of_failure)
+            state = self._place(prompt, 0)
+            for outcome, share in ((0, 1 - state.success), (1, state.success)):
+                tokens = tokens_of(prompt, member, state.length_of_success if outcome else state.length_of_failure)
                 drift, repeats = self._sound_shares((prompt, 0, member), bool(outcome))
                 sample = TrainedSample(prompt, 0, outcome, 0.0, tokens, drift * tokens, repeats * tokens)
                 worth[outcome] += share * sample_worth(sample, law)
@@ -169,8 +169,8 @@ class LearningDynamics:
         """
         apart = abs(self._published[version][1] - self._published[old_version][1])
         hazard = self._model.rejections_per_update * apart
-        luck = self._acceptance.value(prompt, attempt, 0, member)
-        return 1.0 if hazard == 0.0 else min(1.0, -math.log1p(-luck) / hazard)
+        quantile = self._acceptance.value(prompt, attempt, 0, member)
+        return 1.0 if hazard == 0.0 else min(1.0, -math.log1p(-quantile) / hazard)
 
     def trained(self, batch: Sequence[TrainedSample], updates: int, epochs: int) -> Progress:
         """Train on a batch in ``updates`` optimizer updates a pass, ``epochs`` passes; moves the trainer's state."""
@@ -196,9 +196,9 @@ class LearningDynamics:
             raise ValueError(f"version {version} is published already")
         self._published += [(self._common(), self._updates)] * (version + 1 - len(self._published))
         for prompt in self._changed:
-            versions, values = self._own_published.setdefault(prompt, ([], []))
+            versions, values = self._non_transferred_published.setdefault(prompt, ([], []))
             versions.append(version)
-            values.append(self._own[prompt])
+            values.append(self._non_transferred[prompt])
         self._changed.clear()
 
     def mean_success(self) -> float:
@@ -206,9 +206,9 @@ class LearningDynamics:
         common = self._common()
         if self._model.effect.transfer == 1.0:
             return self._curve.success(common)
-        trained = np.fromiter(self._own, dtype=int)
+        trained = np.fromiter(self._non_transferred, dtype=int)
         logits = self._prompts.all_logits(len(self._published) - 1)[trained] + common
-        extra = sigmoid(logits + np.fromiter(self._own.values(), dtype=float)) - sigmoid(logits)
+        extra = sigmoid(logits + np.fromiter(self._non_transferred.values(), dtype=float)) - sigmoid(logits)
         return self._curve.success_shifted(common) + float(extra.sum()) / self._prompts_in_all
 
     def _common(self) -> float:
@@ -219,13 +219,13 @@ class LearningDynamics:
         return self._readings.drift_share(who, outcome), self._readings.repeats_share(who, outcome)
 
     def _place(self, prompt: int, version: int) -> _Place:
-        found = self._places.get((prompt, version))
-        if found is None:
-            found = self._find(prompt, version)
+        state = self._places.get((prompt, version))
+        if state is None:
+            state = self._find(prompt, version)
             if len(self._places) >= PROMPTS_KEPT:
                 del self._places[next(iter(self._places))]
-            self._places[prompt, version] = found
-        return found
+            self._places[prompt, version] = state
+        return state
 
     def _find(self, prompt: int, version: int) -> _Place:
         score = self._prompts.score(prompt, version)
@@ -237,7 +237,7 @@ class LearningDynamics:
 
     def _skill(self, prompt: int, version: int) -> float:
         common, _ = self._published[version]
-        history = self._own_published.get(prompt)
+        history = self._non_transferred_published.get(prompt)
         if history is None:
             return common
         versions, values = history
@@ -288,7 +288,7 @@ class LearningDynamics:
         taught = self._taught(batch)
         total = max(_LEAST_VARIANCE, sum(taught.values()))
         for prompt, worth in taught.items():
-            self._own[prompt] = self._own.get(prompt, 0.0) + kept * worth / total
+            self._non_transferred[prompt] = self._non_transferred.get(prompt, 0.0) + kept * worth / total
         self._changed |= taught.keys()
 
     def _taught(self, batch: Sequence[TrainedSample]) -> dict[int, float]:

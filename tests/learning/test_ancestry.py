@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlsim.core.streams import FloatArray
-from rlsim.learning.lineage import Unfolding, beginning, score, success_given
+from rlsim.learning.ancestry import PrefixCoupling, beginning, score, success_given
 from rlsim.workload.draws import GroupDraws, Independent
 
 SAMPLES = 4000
@@ -21,21 +21,21 @@ def as_drawn(values: FloatArray) -> FloatArray:
     return values
 
 
-def unfolding(seed: int = 5) -> Unfolding:
-    return Unfolding(seed, GroupDraws(seed, "outcome", 4, Independent(), as_drawn))
+def unfolding(seed: int = 5) -> PrefixCoupling:
+    return PrefixCoupling(seed, GroupDraws(seed, "outcome", 4, Independent(), as_drawn))
 
 
-def scores(made: Unfolding, member: int, ancestors: tuple[tuple[int, int, float], ...]) -> list[float]:
-    return [score(made.luck(prompt, 0, member, ancestors)) for prompt in range(SAMPLES)]
+def scores(made: PrefixCoupling, member: int, ancestors: tuple[tuple[int, int, float], ...]) -> list[float]:
+    return [score(made.quantile(prompt, 0, member, ancestors)) for prompt in range(SAMPLES)]
 
 
 @given(prompt=st.integers(0, 10**6), member=st.integers(0, 7))
 @settings(max_examples=50, deadline=None)
 def test_all_of_a_response_is_its_luck_and_nothing_of_it_is_ones_own(prompt: int, member: int) -> None:
     made = unfolding()
-    own, other = made.luck(prompt, 1000, member, ()), made.luck(prompt, 0, 3, ())
-    assert made.luck(prompt, 1000, member, ((0, 3, 1.0),)) == pytest.approx(other, abs=1e-9)
-    assert made.luck(prompt, 1000, member, ((0, 3, 0.0),)) == pytest.approx(own, abs=1e-9)
+    own, other = made.quantile(prompt, 1000, member, ()), made.quantile(prompt, 0, 3, ())
+    assert made.quantile(prompt, 1000, member, ((0, 3, 1.0),)) == pytest.approx(other, abs=1e-9)
+    assert made.quantile(prompt, 1000, member, ((0, 3, 0.0),)) == pytest.approx(own, abs=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
@@ -67,7 +67,7 @@ def test_the_beginning_of_a_child_is_its_parents_as_far_as_it_goes() -> None:
 def test_success_given_a_prefix_is_what_its_continuations_do() -> None:
     made, share, success = unfolding(), 0.5, 0.4
     for prompt in range(3):
-        wins = sum(made.luck(prompt, 0, member, ((0, 0, share),)) < success for member in range(1, 1001))
+        wins = sum(made.quantile(prompt, 0, member, ((0, 0, share),)) < success for member in range(1, 1001))
         expected = success_given(made.standing(prompt, 0, 0, share), share, success)
         assert wins / 1000 == pytest.approx(expected, abs=4 * (0.25 / 1000) ** 0.5)
 
