@@ -13,7 +13,7 @@ import numpy as np
 from calibration.serving.replay import replay
 from calibration.serving.score import end_to_end_seconds, first_token_seconds
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
-from calibration.vllm.engine import VllmEngine
+from calibration.vllm.bench import VllmBench
 from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.requests import EngineLimits
 
@@ -46,7 +46,7 @@ class EndToEnd:
             yield f"  {name:<16} measured {real:.3f} s, simulated {ours:.3f} s ({ours / real - 1:+.1%})"
 
 
-def run_requests(engine: VllmEngine, law: StepTimeModel, seed: int = 0) -> RecordedRun:
+def run_requests(engine: VllmBench, law: StepTimeModel, seed: int = 0) -> RecordedRun:
     """Random prompts and long-tailed responses that arrive while others run; times on :func:`clock_of` the engine."""
     generator = random.Random(seed)
     gap = ARRIVAL_STEPS * law.decode_seconds(1, MEAN_PROMPT_TOKENS)
@@ -57,7 +57,7 @@ def run_requests(engine: VllmEngine, law: StepTimeModel, seed: int = 0) -> Recor
     return RecordedRun("calibration check", _settings(engine), tuple(_drive(engine, due)))
 
 
-def clock_of(engine: VllmEngine) -> tuple[Callable[[], float], str]:
+def clock_of(engine: VllmBench) -> tuple[Callable[[], float], str]:
     """Wall clock; where steps are this process's own CPU time, that, so that other processes are not in it."""
     if engine.own_cpu:
         return time.process_time, "the CPU time of this process"
@@ -78,7 +78,7 @@ def check(engine_facts: dict[str, Any], run: RecordedRun, law: StepTimeModel, cl
     return EndToEnd(run, replayed.timelines, clock)
 
 
-def _drive(engine: VllmEngine, due: list[tuple[float, int, int]]) -> list[Timeline]:
+def _drive(engine: VllmBench, due: list[tuple[float, int, int]]) -> list[Timeline]:
     """Step the engine, adding what has become due; a request's tokens are seen at the ends of steps."""
     clock, _ = clock_of(engine)
     begun, waiting = clock(), list(reversed(due))
@@ -116,10 +116,10 @@ def _lengths(generator: random.Random, longest: int) -> tuple[int, int]:
     return prompt, response
 
 
-def _settings(engine: VllmEngine) -> EngineSettings:
+def _settings(engine: VllmBench) -> EngineSettings:
     setup = engine.setup
     return EngineSettings(
-        model=setup.model,
+        model=str(setup.model),
         engine_version="",
         tensor_parallel=setup.tensor_parallel,
         max_num_seqs=setup.max_num_seqs,

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Protocol
 
-from calibration.vllm.scheduler_driver import RealScheduler, vllm_available
+from calibration.vllm.scheduler_driver import RealScheduler
 from rlsim.engine.requests import EngineLimits, Request
+from rlsim.live.vllm.setup import vllm_version
 
 __all__ = [
     "ConformanceCase",
@@ -20,7 +21,6 @@ __all__ = [
     "compare",
     "random_case",
     "run_conformance",
-    "vllm_available",
 ]
 
 ASYNCHRONOUS_SCHEDULING = """\
@@ -350,7 +350,7 @@ def compare(
     requests in the same order, with nothing preempted and nothing finished before the last. ``reference`` names
     it in the report, by default as the installed vLLM.
     """
-    report = ConformanceReport(reference or f"vLLM {vllm_available()}, synchronous scheduling")
+    report = ConformanceReport(reference or f"vLLM {vllm_version()}, synchronous scheduling")
     for index in range(cases):
         case = random_case(seed, index)
         known = make_reference(case.limits)

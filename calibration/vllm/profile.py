@@ -24,9 +24,9 @@ from calibration.measure.measurements import (
 )
 from calibration.profiles.file import Subject, kept_beside, merged
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
+from calibration.vllm.bench import VllmBench, settings_of
 from calibration.vllm.campaign import StepCampaign, fit_even_passes
 from calibration.vllm.check import EndToEnd, check, clock_of, run_requests
-from calibration.vllm.engine import EngineSetup, VllmEngine, prepare_environment, require_vllm
 from calibration.vllm.models import (
     BUILT_IN,
     fingerprint,
@@ -38,6 +38,7 @@ from calibration.vllm.models import (
 )
 from calibration.vllm.times import coefficient, measure_times
 from rlsim.costs.evidence import Provenance
+from rlsim.live.vllm.setup import Device, EngineSetup, prepare_environment, require_vllm
 
 if TYPE_CHECKING:
     from rlsim.costs.profile import Profile
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 CPU_KV_BYTES = 512 << 20
 """Committed at the start; vLLM would take most of the machine's memory."""
+GPU_MEMORY_UTILIZATION = 0.92
+"""vLLM's default."""
 SIZES = {"cpu": (64, 2048, 2304), "cuda": (256, 8192, 16384)}
 """Default max_num_seqs, max_num_batched_tokens and max_model_len (at most the model's) by device."""
 METHOD = {
@@ -106,9 +109,9 @@ def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> VllmC
 
     Raises ``RlsimError`` saying what to install, or that the budget was too small.
     """
-    version = require_vllm()
+    version = require_vllm("calibrate vllm")
     prepare_environment(request.threads)
-    device = hardware.chosen_device(request.device)
+    device: Device = "cuda" if hardware.chosen_device(request.device) == "cuda" else "cpu"
     with tempfile.TemporaryDirectory() as work:
         folder = model_folder(request.model, Path(work))
         if request.model in BUILT_IN:
@@ -121,20 +124,24 @@ def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> VllmC
         journal = MeasurementJournal(beside(request.out), header, StepMeasurement)
         if not _is_done(journal, request):
             _measure(request, setup, folder, journal, report)
-        made = _assemble(request, subject, journal, weight_bytes(folder))
-    made.profile.write(request.out)
-    return made
+        calibrated = _assemble(request, subject, journal, weight_bytes(folder))
+    calibrated.profile.write(request.out)
+    return calibrated
 
 
-def _setup(request: VllmRequest, device: str, folder: Path) -> EngineSetup:
+def _setup(request: VllmRequest, device: Device, folder: Path) -> EngineSetup:
     sequences, tokens, longest = SIZES[device]
     return EngineSetup(
-        model=str(folder),
+        model=folder,
         device=device,
         tensor_parallel=request.tensor_parallel,
         max_num_seqs=request.max_num_seqs or sequences,
         max_num_batched_tokens=request.max_num_batched_tokens or tokens,
         max_model_len=request.max_model_len or min(longest, longest_tokens(folder)),
+        block_size=None,
+        enable_prefix_caching=None,
+        enable_chunked_prefill=None,
+        gpu_memory_utilization=GPU_MEMORY_UTILIZATION,
         kv_cache_bytes=CPU_KV_BYTES if device == "cpu" else None,
         threads=request.threads,
         load_format="auto" if has_weights(folder) else "dummy",
@@ -142,7 +149,7 @@ def _setup(request: VllmRequest, device: str, folder: Path) -> EngineSetup:
 
 
 def _header(setup: EngineSetup, subject: Subject, config: str, libraries: Mapping[str, str]) -> dict[str, Any]:
-    settings = asdict(setup) | {"model": subject.model, "config": config}
+    settings = settings_of(setup) | {"model": subject.model, "config": config}
     return {**settings, "hardware": subject.device, "vllm": subject.engine_version, **libraries}
 
 
@@ -162,7 +169,7 @@ def _measure(
     report: Callable[[str], None],
 ) -> None:
     report(f"starting vLLM on {setup.device}; samples go to {journal.file}")
-    engine = VllmEngine(setup)
+    engine = VllmBench(setup)
     try:
         journal.add_record("engine", **engine.facts())
         report("engine times")
@@ -187,7 +194,7 @@ def _measure(
         engine.close()
 
 
-def _times(engine: VllmEngine, folder: Path, journal: MeasurementJournal[StepMeasurement]) -> None:
+def _times(engine: VllmBench, folder: Path, journal: MeasurementJournal[StepMeasurement]) -> None:
     known = {repeats["name"] for repeats in journal.recorded("time")}
     for name, repeats in measure_times(engine, folder if has_weights(folder) else None, known):
         if isinstance(repeats, str):

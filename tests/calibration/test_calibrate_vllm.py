@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 
 from calibration.measure.journal import beside
 from calibration.vllm.models import BUILT_IN, model_folder, weight_bytes
-from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.costs.profile import Profile, load_profile
+from rlsim.live.vllm.setup import vllm_version
 
 BUDGET_SECONDS = 170
 MOST_SECONDS = 480
 
-without_vllm = pytest.mark.skipif(vllm_available() is not None, reason="vLLM is installed")
+without_vllm = pytest.mark.skipif(vllm_version() is not None, reason="vLLM is installed")
 
 
 def command(out: Path) -> list[str]:
@@ -30,7 +30,7 @@ def command(out: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    if vllm_available() is None:
+    if vllm_version() is None:
         pytest.skip("vLLM is not installed")
     out = tmp_path_factory.mktemp("calibration") / "profile.json"
     done = subprocess.run(command(out), capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
@@ -72,7 +72,7 @@ def test_times_that_are_real_on_a_cpu_are_measured_and_the_others_say_why(profil
     }
     assert "sleep_seconds not measured: no-op on CPU" in profile.notes
     assert profile.kv_capacity_tokens
-    assert profile.engine_version == vllm_available()
+    assert profile.engine_version == vllm_version()
 
 
 @pytest.mark.slow

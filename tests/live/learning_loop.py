@@ -22,8 +22,8 @@ from rlsim.live.tasks.registry import make_task
 from rlsim.live.tasks.verifiable import Verifiable
 from rlsim.live.torch.grpo import Objective, effective_share
 from rlsim.live.torch.rank import Rank
-from rlsim.live.torch.recipe import Order, Recipe
-from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.recipe import Recipe, TrainRequest
+from rlsim.live.torch.small_llama import LlamaShape, write_model
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Curve:
 def learn(study: Study, folder: Path) -> Curve:
     """Run it; the same study gives the same curve."""
     task = make_task(study.task, dict(study.sizes), study.seed)
-    shape = Shape(
+    shape = LlamaShape(
         task.vocabulary.size, study.layers, study.hidden, heads=study.hidden // 32, feed_forward=2 * study.hidden
     )
     model = write_model(shape, folder / f"model-{study.seed}", study.seed, study.spread)
@@ -95,7 +95,7 @@ def learn(study: Study, folder: Path) -> Curve:
         engine.load_state_dict(past[0])
         numbers = range(step * study.prompts, (step + 1) * study.prompts)
         batch = sampled(engine, task, numbers, study.group, draw)
-        part = rank.train(Order(tuple(batch), study.updates))
+        part = rank.train(TrainRequest(tuple(batch), study.updates))
         now = batch if not study.lag else sampled(rank.network.model, task, numbers, 1, draw)
         rewards.append(sum(sample.reward for sample in now) / len(now))
         shares.append(effective_share(list(part.log_weights.values())))

@@ -69,7 +69,7 @@ def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds:
 
 
 def vllm_command(model: Path, port: int) -> list[str]:
-    """vLLM with everything that it offers switched on; weights from files where the worker extension is there."""
+    """vLLM with everything that it capabilities switched on; weights from files where the worker extension is there."""
     transfer = ["--worker-extension-cls", "rlsim.live.vllm.worker.WorkerExtension"]
     transfer += ["--weight-transfer-config", json.dumps({"backend": "rlsim-file"})]
     return [

@@ -14,7 +14,7 @@ from rlsim.core.errors import RlsimError
 from rlsim.engine.requests import Request
 from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Now, Record, Weights
 from rlsim.live.site import Needs
-from rlsim.live.vllm.step_log import EndNote, EngineFiles, NoteWriter, StepNote, read_steps, report, windows
+from rlsim.live.vllm.step_log import CallEnd, EngineFiles, StepLogWriter, StepRow, read_steps, report, windows
 
 STEP_SECONDS = 0.002
 ONE_CORE = Needs(1)
@@ -37,11 +37,11 @@ class ScriptedEngine:
         self._aborted: set[int] = set()
         self._running: dict[int, Made] = {}
         self._go = asyncio.Event()
-        self._notes: NoteWriter | None = None
+        self._notes: StepLogWriter | None = None
 
     async def start(self) -> None:
         self._files.folder.mkdir(parents=True, exist_ok=True)
-        self._notes = NoteWriter(self._files)
+        self._notes = StepLogWriter(self._files)
         self._go.set()
 
     async def generate(self, call: Call, made: Made) -> None:
@@ -60,7 +60,7 @@ class ScriptedEngine:
         if call.sample in self._aborted:
             self._aborted.discard(call.sample)
             made.reason = "abort"
-            self._notes.end(f"s{call.sample}", EndNote(len(made.tokens), 0))
+            self._notes.end(f"s{call.sample}", CallEnd(len(made.tokens), 0))
             return
         if call.priority % 2 and len(made.tokens) == 5:
             raise EngineLostError("as it was told")
@@ -69,7 +69,7 @@ class ScriptedEngine:
         made.tokens.append(call.sample if not made.tokens else len(made.tokens) - 1)
         made.log_probs.append(-float(len(made.tokens)))
         made.segments = _grown(made.segments, self._version)
-        self._notes.step(StepNote(start, self._now() // 1000, 1, len(made.tokens), 0, 0, 1, 0))
+        self._notes.step(StepRow(start, self._now() // 1000, 1, len(made.tokens), 0, 0, 1, 0))
         made.reason = "length" if len(made.tokens) == call.max_tokens else ""
         if made.reason and call.draft_tokens:
             made.draft_log_probs = [-(place + 1) / 4 for place in range(call.draft_tokens)]

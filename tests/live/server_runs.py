@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from policy_runs import scenario
 
 from rlsim.engine.requests import Request
-from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.probe import probe
 from rlsim.live.openai.settings import Patience, ServerSettings, server_settings
@@ -27,18 +27,20 @@ def settings_for(port: int, model: str = "") -> ServerSettings:
     return settings
 
 
-def offers_of(settings: ServerSettings) -> ServerOffers:
+def offers_of(settings: ServerSettings) -> ServerCapabilities:
     return asyncio.run(probe(settings))
 
 
 def with_engine(
-    settings: ServerSettings, work: Callable[[OpenAiEngine], Awaitable[T]], offers: ServerOffers | None = None
+    settings: ServerSettings,
+    work: Callable[[OpenAiEngine], Awaitable[T]],
+    capabilities: ServerCapabilities | None = None,
 ) -> T:
     """Something done with a started engine."""
 
     async def whole() -> T:
         zero = time.monotonic()
-        engine = OpenAiEngine(settings, lambda: round((time.monotonic() - zero) * 1e12), offers)
+        engine = OpenAiEngine(settings, lambda: round((time.monotonic() - zero) * 1e12), capabilities)
         await engine.start()
         try:
             return await asyncio.wait_for(work(engine), 120)

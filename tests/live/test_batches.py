@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError
 from rlsim.live.protocols import Experience
-from rlsim.live.torch.batches import Scored, blocks, scored, shard, target_tokens
+from rlsim.live.torch.batches import TrainingSample, blocks, scored, shard, target_tokens
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 
-def of_lengths(lengths: Sequence[int]) -> list[Scored]:
-    return [Scored(at, (0,) * length, tuple(range(1, length)), (), 0.0) for at, length in enumerate(lengths)]
+def of_lengths(lengths: Sequence[int]) -> list[TrainingSample]:
+    return [TrainingSample(at, (0,) * length, tuple(range(1, length)), (), 0.0) for at, length in enumerate(lengths)]
 
 
 def experience(**changes: object) -> Experience:
@@ -46,7 +46,7 @@ def test_ranks_share_a_mini_batch_and_have_equally_many_micro_batches(
 ) -> None:
     samples = of_lengths(lengths)
     shards = [shard(samples, rank, ranks, most) for rank in range(ranks)]
-    assert sorted(one.place for own in shards for part in own for one in part) == list(range(len(lengths)))
+    assert sorted(one.index for own in shards for part in own for one in part) == list(range(len(lengths)))
     assert len({len(own) for own in shards}) == 1
     for part in (part for own in shards for part in own):
         assert len(part) <= 1 or sum(len(one.tokens) for one in part) <= most

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlsim.live.openai.engine import Busy
+from rlsim.live.openai.engine import BusyWindows
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=30))
 def test_windows_hold_as_many_call_ticks_as_there_were(changes: list[tuple[int, int]]) -> None:
-    busy, now, calls, call_ticks = Busy(3), 0, 0, 0
+    busy, now, calls, call_ticks = BusyWindows(3), 0, 0, 0
     for wait, next_calls in [*changes, (1, 0)]:
         now, call_ticks = now + wait, call_ticks + wait * calls
         busy.change(now, next_calls)

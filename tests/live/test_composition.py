@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from rlsim.engine.steptime import StepTime, attention_pairs
-from rlsim.live.vllm.batch import Batch, Composer
+from rlsim.live.vllm.batch import Composer, StepBatch
 
 
 def request(computed: int, tokens: int) -> SimpleNamespace:
@@ -28,11 +28,11 @@ def plan(
 def test_a_decode_attends_to_its_tokens_and_the_rest_is_prefill() -> None:
     composer = Composer()
     first = composer.batch(plan({"a": 60}, new=("a",)), {"a": request(60, 60)})
-    assert first == Batch(0, 0, 1, 60, attention_pairs(60, 0), 0, frozenset("a"))
+    assert first == StepBatch(0, 0, 1, 60, attention_pairs(60, 0), 0, frozenset("a"))
     requests = {"a": request(61, 61), "hit": request(64, 64), "long": request(200, 500)}
     second = composer.batch(plan({"a": 1, "hit": 1, "long": 200}, new=("hit", "long")), requests)
     pairs = attention_pairs(1, 63) + attention_pairs(200, 0)
-    assert second == Batch(1, 61, 2, 201, pairs, 0, frozenset({"a", "hit"}))
+    assert second == StepBatch(1, 61, 2, 201, pairs, 0, frozenset({"a", "hit"}))
 
 
 def test_a_last_chunk_of_one_token_is_still_a_chunk() -> None:
@@ -55,5 +55,5 @@ def test_a_name_that_comes_again_starts_anew() -> None:
 
 def test_a_batch_lasts_as_long_as_the_law_says() -> None:
     law = StepTime([0, 10, 20, 30, 40], [0, 1, 2], [0, 3], 5, [0, 0, 0, 7], [0, 4])
-    assert Batch(decodes=1, kv_tokens=6).ticks(law) == 10 + 1 + 3 * 6
-    assert Batch(1, 6, 1, 3, 6).ticks(law) == 40 + 2 + 4 * 6 + 5 * 6 + 7
+    assert StepBatch(decodes=1, kv_tokens=6).ticks(law) == 10 + 1 + 3 * 6
+    assert StepBatch(1, 6, 1, 3, 6).ticks(law) == 40 + 2 + 4 * 6 + 5 * 6 + 7

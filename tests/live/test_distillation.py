@@ -23,8 +23,8 @@ from rlsim.live.protocols import Experience
 from rlsim.live.tasks.registry import make_task
 from rlsim.live.torch.checkpoints import Model, teacher_of
 from rlsim.live.torch.rank import Rank
-from rlsim.live.torch.recipe import Order, Recipe
-from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.recipe import Recipe, TrainRequest
+from rlsim.live.torch.small_llama import LlamaShape, write_model
 from rlsim.live.torch.supervised import supervise
 
 TASK = make_task("counting", {"symbols": 6, "length": 3, "partial_credit": False})
@@ -36,7 +36,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Of a student with random weights, and of a teacher that knows the task."""
     torch.set_num_threads(1)
     work = tmp_path_factory.mktemp("distilled")
-    student, teacher = (write_model(Shape(TASK.vocabulary.size), work / name) for name in ("student", "teacher"))
+    student, teacher = (write_model(LlamaShape(TASK.vocabulary.size), work / name) for name in ("student", "teacher"))
     supervise(teacher, TASK, 80)
     return student, teacher
 
@@ -68,7 +68,7 @@ def test_the_gradient_is_that_of_the_divergence_written_out(folders: tuple[Path,
     student, teacher = folders
     rank = ranked(folders)
     batch = drawn(rank)
-    told = rank.train(Order(batch, step=False))
+    told = rank.train(TrainRequest(batch, step=False))
     tokens = sum(len(one.response) for one in batch)
     network = AutoModelForCausalLM.from_pretrained(student, attn_implementation="eager")
     pairs = zip(log_probs(teacher, batch), log_probs(student, batch), strict=True)
@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_the_divergence_written_out(folders: tuple[Path,
 
 def test_a_teacher_that_agrees_teaches_nothing(folders: tuple[Path, Path]) -> None:
     rank = ranked((folders[0], folders[0]))
-    told = rank.train(Order(drawn(rank)))
+    told = rank.train(TrainRequest(drawn(rank)))
     assert told.gradient_norms == pytest.approx((0.0,), abs=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_rewards_do_not_count(folders: tuple[Path, Path]) -> None:
     ranks = [ranked(folders) for _ in range(2)]
     batch = drawn(ranks[0])
     other = tuple(replace(one, reward=float(at % 2)) for at, one in enumerate(batch))
-    norms = [rank.train(Order(given)).gradient_norms for rank, given in zip(ranks, (batch, other), strict=True)]
+    norms = [rank.train(TrainRequest(given)).gradient_norms for rank, given in zip(ranks, (batch, other), strict=True)]
     assert norms[0] == norms[1]
     assert norms[0][0] > 0
 
@@ -106,7 +106,7 @@ def test_the_student_comes_to_resemble_its_teacher(folders: tuple[Path, Path]) -
     rank, gaps, rewards = ranked(folders), [], []
     for step in range(60):
         batch = drawn(rank, step)
-        told = rank.train(Order(batch))
+        told = rank.train(TrainRequest(batch))
         gaps.append(told.sums["teacher"] / told.sums["tokens"])
         rewards.append(fmean(one.reward for one in batch))
     print(f"divergence {gaps[0]:.2f} to {fmean(gaps[-5:]):.2f}, reward {rewards[0]:.2f} to {fmean(rewards[-5:]):.2f}")
@@ -128,7 +128,7 @@ def test_a_teacher_is_made_or_found(folders: tuple[Path, Path]) -> None:
 
 
 def test_a_teacher_with_another_vocabulary_or_none_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    other = write_model(Shape(TASK.vocabulary.size + 1), tmp_path / "other")
+    other = write_model(LlamaShape(TASK.vocabulary.size + 1), tmp_path / "other")
     for folder, said in ((other, "as the one that is taught"), (tmp_path, "a folder with a config.json and weights")):
         with pytest.raises(ParameterError, match=said) as caught:
             asked(folders[0], model=str(folder))

@@ -27,8 +27,8 @@ from rlsim.core.errors import ParameterError
 from rlsim.live.protocols import Experience, Learnt, TrainerLostError
 from rlsim.live.torch.grpo import Objective, advantages, effective_share
 from rlsim.live.torch.rank import Rank
-from rlsim.live.torch.recipe import Order, Recipe
-from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.recipe import Recipe, TrainRequest
+from rlsim.live.torch.small_llama import LlamaShape, write_model
 from rlsim.live.torch.trainer import TorchTrainer
 
 VOCABULARY = 14
@@ -37,7 +37,7 @@ VOCABULARY = 14
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Large enough weights that samples differ in their gradients."""
-    return write_model(Shape(VOCABULARY), tmp_path_factory.mktemp("live") / "model", spread=0.2)
+    return write_model(LlamaShape(VOCABULARY), tmp_path_factory.mktemp("live") / "model", spread=0.2)
 
 
 def recipe(model: Path, **changes: Any) -> Recipe:
@@ -64,7 +64,7 @@ def weights(rank: Rank) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in rank.network.model.state_dict().items()}
 
 
-def trained(recipe: Recipe, *orders: Order) -> dict[str, torch.Tensor]:
+def trained(recipe: Recipe, *orders: TrainRequest) -> dict[str, torch.Tensor]:
     rank = Rank(recipe)
     for order in orders:
         rank.train(order)
@@ -100,7 +100,7 @@ def reference_gradients(model: Path, samples: Sequence[Experience], objective: O
 def test_the_gradient_is_that_of_the_loss_written_out(model: Path) -> None:
     samples, objective = batch(6), Objective(most_weight=1.5)
     rank = Rank(recipe(model, objective=objective, micro_batch_tokens=30))
-    rank.train(Order(samples, step=False))
+    rank.train(TrainRequest(samples, step=False))
     tokens = sum(sum(sample.made_by_model) for sample in samples)
     expected = reference_gradients(model, samples, objective)
     for name, parameter in rank.network.model.named_parameters():
@@ -110,16 +110,16 @@ def test_the_gradient_is_that_of_the_loss_written_out(model: Path) -> None:
 def test_streamed_parts_and_micro_batches_make_the_update_of_one_batch(model: Path) -> None:
     whole, small = recipe(model), recipe(model, micro_batch_tokens=16)
     samples, later = batch(10), batch(6, seed=1)
-    once = trained(whole, Order(samples), Order(later))
-    cut = trained(small, Order(samples), Order(later))
-    streamed = trained(small, Order(samples[:4], step=False), Order(samples[4:]), Order(later))
-    moved = difference(once, trained(whole, Order(samples)))
+    once = trained(whole, TrainRequest(samples), TrainRequest(later))
+    cut = trained(small, TrainRequest(samples), TrainRequest(later))
+    streamed = trained(small, TrainRequest(samples[:4], step=False), TrainRequest(samples[4:]), TrainRequest(later))
+    moved = difference(once, trained(whole, TrainRequest(samples)))
     assert difference(once, cut) < 0.01 * moved
     assert difference(once, streamed) < 0.01 * moved
 
 
 def test_mini_batches_and_epochs_are_updates_of_their_own(model: Path) -> None:
-    part = Rank(recipe(model)).train(Order(batch(10), updates=5, epochs=3))
+    part = Rank(recipe(model)).train(TrainRequest(batch(10), updates=5, epochs=3))
     assert len(part.gradient_norms) == 15
     assert [name for name, _ in part.phases] == ["old_log_prob", "update_actor"]
     assert part.sums["tokens"] == 3 * sum(sum(sample.made_by_model) for sample in batch(10))
@@ -127,7 +127,7 @@ def test_mini_batches_and_epochs_are_updates_of_their_own(model: Path) -> None:
 
 def test_without_variance_of_rewards_nothing_is_learnt(model: Path) -> None:
     samples = tuple(replace(sample, reward=0.3) for sample in batch(6))
-    assert difference(trained(recipe(model), Order(samples)), trained(recipe(model))) == 0.0
+    assert difference(trained(recipe(model), TrainRequest(samples)), trained(recipe(model))) == 0.0
 
 
 def test_the_effective_share_is_that_of_sequence_weights(model: Path) -> None:
@@ -139,9 +139,9 @@ def test_the_effective_share_is_that_of_sequence_weights(model: Path) -> None:
         own = row[len(sample.prompt) - 1 :]
         told = zip(own, sample.log_probs, sample.made_by_model, strict=True)
         logs.append(sum(mine - theirs for mine, theirs, by_model in told if by_model))
-    with_pass = rank.train(Order(samples, step=False)).log_weights
+    with_pass = rank.train(TrainRequest(samples, step=False)).log_weights
     assert [with_pass[at] for at in range(6)] == pytest.approx(logs, abs=1e-4)
-    without = Rank(recipe(model, old_log_prob=False)).train(Order(samples, step=False)).log_weights
+    without = Rank(recipe(model, old_log_prob=False)).train(TrainRequest(samples, step=False)).log_weights
     assert [without[at] for at in range(6)] == pytest.approx(logs, abs=1e-4)
     assert 1 / 6 < effective_share(logs) < 1
 
@@ -158,7 +158,7 @@ def test_a_tied_model_in_bf16_keeps_float32_masters_and_publishes_what_it_was_lo
     save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
     rank = Rank(recipe(tmp_path, learning_rate=1e-6))
     before = weights(rank)
-    rank.train(Order(batch(6)))
+    rank.train(TrainRequest(batch(6)))
     assert 1e-8 < difference(before, weights(rank)) < 1e-5
     rank.network.save(tmp_path / "published.safetensors")
     published = load_file(tmp_path / "published.safetensors")

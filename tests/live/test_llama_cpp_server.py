@@ -46,7 +46,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 def test_what_it_offers_is_found_out(port: int) -> None:
     found = offers_of(settings_for(port))
-    assert (found.dialect, found.exact_lengths, found.max_model_len) == ("completions", "seen", 512)
+    assert (found.protocol, found.exact_lengths, found.max_model_len) == ("completions", "seen", 512)
     assert (found.counts, found.token_ids, found.log_probs, found.priorities) == (True, False, False, False)
     assert (found.pause, found.abort, found.update, found.weight_version) == (False, False, False, False)
     assert found.gauges == {"running", "waiting"}
@@ -54,9 +54,9 @@ def test_what_it_offers_is_found_out(port: int) -> None:
 
 def test_calls_make_exactly_the_tokens_that_were_ordered(port: int) -> None:
     settings = settings_for(port)
-    offers, counter = offers_of(settings), "llamacpp:tokens_predicted_total"
+    capabilities, counter = offers_of(settings), "llamacpp:tokens_predicted_total"
     before = counted(settings, counter)
-    calls = with_engine(settings, calls_of_many_lengths, offers)
+    calls = with_engine(settings, calls_of_many_lengths, capabilities)
     for ordered, made in calls:
         assert (len(made.tokens), made.reason, made.segments) == (ordered, "length", ((0, ordered),))
         assert made.first_token_at > 0

@@ -120,7 +120,7 @@ def test_the_key_is_sent_and_is_in_no_message_log_or_representation(caplog: pyte
             server.status, server.complaint = 400, f"incorrect key provided: {secret}"
             with pytest.raises(ServerFaultError) as caught:
                 await engine.generate(call(5), Made())
-            return f"{caught.value!r} {caught.value} {engine.settings!r} {engine.offers!r}"
+            return f"{caught.value!r} {caught.value} {engine.settings!r} {engine.capabilities!r}"
 
     with caplog.at_level(0):
         shown = asyncio.run(whole())

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.steptime import StepTime
-from rlsim.live.vllm.batch import Batch
-from rlsim.live.vllm.pace import GRACE_TICKS, Pace, lateness, read_law, write_law
+from rlsim.live.vllm.batch import StepBatch
+from rlsim.live.vllm.pace import GRACE_TICKS, StepPace, lateness, read_law, write_law
 
 LAW = StepTime(dense_ps=[100] * 20, sequence_ps=[0] * 20, kv_ps=[0, 1, 1, 1], pair_ps=0)
-ONE = Batch(decodes=1, kv_tokens=10)
+ONE = StepBatch(decodes=1, kv_tokens=10)
 
 
 def test_an_engine_reads_the_integers_of_the_plan(tmp_path: Path) -> None:
@@ -23,13 +23,13 @@ def test_a_law_with_a_dearer_decode_beside_a_chunk_stays_so(tmp_path: Path) -> N
     given = StepTime([5, 6, 7], [0, 1], [0, 2], 3, [0, 9, 9], [0, 4])
     write_law(given, tmp_path / "law.json")
     read = read_law(tmp_path / "law.json")
-    beside = Batch(decodes=1, kv_tokens=10, chunks=0)
+    beside = StepBatch(decodes=1, kv_tokens=10, chunks=0)
     assert beside.ticks(read) == 6 + 1 + 2 * 10
     assert read.mixed(1, 10, 0, 1, 1) == given.mixed(1, 10, 0, 1, 1) == 7 + 1 + 4 * 10 + 3 + 9
 
 
 def test_steps_run_back_to_back_while_there_is_work() -> None:
-    pace = Pace(LAW)
+    pace = StepPace(LAW)
     pace.begin(1000)
     assert pace.due(ONE) == (1000, 1110)
     pace.begin(1117)
@@ -37,7 +37,7 @@ def test_steps_run_back_to_back_while_there_is_work() -> None:
 
 
 def test_after_idleness_a_step_begins_when_it_is_decided() -> None:
-    pace = Pace(LAW)
+    pace = StepPace(LAW)
     pace.begin(1000)
     pace.due(ONE)
     pace.idle()
@@ -47,7 +47,7 @@ def test_after_idleness_a_step_begins_when_it_is_decided() -> None:
 
 def test_an_engine_that_fell_behind_catches_up() -> None:
     """One step ends at 1500 instead of 1110; three later the engine is where it would have been."""
-    pace, now = Pace(LAW), 1500
+    pace, now = StepPace(LAW), 1500
     pace.begin(1000)
     pace.due(ONE)
     for _ in range(4):

@@ -80,7 +80,7 @@ def test_an_actor_that_is_killed_leaves_what_it_had_made_and_noted(work: Path) -
         calls = zip(engines, mades, strict=True)
         tasks = [asyncio.create_task(engine.generate(call(7, 500), made)) for engine, made in calls]
         await asyncio.gather(*(tokens(made, 20) for made in mades))
-        os.kill(engines[0].presence.process, signal.SIGKILL)
+        os.kill(engines[0].location.process, signal.SIGKILL)
         with pytest.raises(EngineLostError):
             await tasks[0]
         await tasks[1]
@@ -88,7 +88,7 @@ def test_an_actor_that_is_killed_leaves_what_it_had_made_and_noted(work: Path) -
         assert mades[0].tokens == [7, *range(len(mades[0].tokens) - 1)]
         assert records[0].sampled_tokens >= len(mades[0].tokens) >= 20
         assert (mades[1].reason, records[1].sampled_tokens) == ("length", 500)
-        assert not any(engine.presence.folder.exists() for engine in engines)
+        assert not any(engine.location.folder.exists() for engine in engines)
 
         os.kill(await process_of(trainer), signal.SIGKILL)
         with pytest.raises(TrainerLostError):
@@ -132,7 +132,7 @@ def test_weights_and_models_travel_between_nodes_and_a_node_that_vanishes_is_a_l
         made = Made()
         task = asyncio.create_task(engines[1].generate(call(5, 10**6), made))
         await tokens(made, 10)
-        (gone,) = [node for node in nodes.workers if node.node_id == engines[1].presence.node]
+        (gone,) = [node for node in nodes.workers if node.node_id == engines[1].location.node]
         nodes.remove_node(gone)
         with pytest.raises(EngineLostError):
             await task
@@ -140,7 +140,7 @@ def test_weights_and_models_travel_between_nodes_and_a_node_that_vanishes_is_a_l
         await engines[0].generate(call(6, 10), Made())
         for engine in engines:
             await engine.close()
-        shutil.rmtree(engines[1].presence.folder)  # of a node that vanished without its disk
+        shutil.rmtree(engines[1].location.folder)  # of a node that vanished without its disk
 
     lives(RaySite(nodes.address, "strict-spread"), work, life)
 

@@ -24,7 +24,7 @@ from rlsim.live.ray import host as ray_host
 from rlsim.live.ray.actor import ActorGoneError
 from rlsim.live.ray.clock import Offset, node_now, offset
 from rlsim.live.ray.engine import RayEngine
-from rlsim.live.ray.files import Freight
+from rlsim.live.ray.files import FileTransfer
 from rlsim.live.ray.trainer import RayTrainer
 from rlsim.live.vllm.step_log import EngineFiles, read_steps
 
@@ -106,7 +106,7 @@ class Scene:
         self.work.mkdir()
         self.model.mkdir()
         (self.model / "config.json").write_text("{}")
-        self.freight = Freight(LocalPorter("a"))
+        self.transfer = FileTransfer(LocalPorter("a"))
         self.actors: list[LocalActor] = []
 
     def _hire(self, node: str) -> Callable[..., LocalActor]:
@@ -119,7 +119,7 @@ class Scene:
     def make(self, node: str) -> RayEngine:
         number = len(self.actors)
         spec = EngineScript(number, self.model)
-        return RayEngine(number, spec, self.now, self.work, self._hire(node), self.freight)
+        return RayEngine(number, spec, self.now, self.work, self._hire(node), self.transfer)
 
     async def engine(self, node: str = "a") -> RayEngine:
         made = self.make(node)
@@ -127,7 +127,7 @@ class Scene:
         return made
 
     async def trainer(self, node: str = "a") -> RayTrainer:
-        made = RayTrainer(TrainerScript(self.model), self.work, self._hire(node), self.freight)
+        made = RayTrainer(TrainerScript(self.model), self.work, self._hire(node), self.transfer)
         await made.start()
         return made
 

@@ -67,8 +67,8 @@ def test_a_paced_run_goes_on_without_the_replica_whose_actor_is_killed(tmp_path:
 
         def kill_once(running: Any) -> None:
             if not left and running.replica == 0:
-                left.extend(children(engine.presence.process))  # type: ignore[attr-defined]
-                os.kill(engine.presence.process, signal.SIGKILL)  # type: ignore[attr-defined]
+                left.extend(children(engine.location.process))  # type: ignore[attr-defined]
+                os.kill(engine.location.process, signal.SIGKILL)  # type: ignore[attr-defined]
             ended(running)
 
         execution.ended = kill_once  # type: ignore[method-assign]

@@ -11,14 +11,14 @@ pytest.importorskip("aiohttp")
 from small_server import WORD_TOKENS, SmallServer
 
 from rlsim.core.errors import ParameterError
-from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.live.openai.probe import probe_all
 from rlsim.live.openai.settings import server_settings
 from rlsim.live.protocols import EngineLostError
 
 
-def offers_of(*servers: SmallServer, model: str = "") -> tuple[ServerOffers, ...]:
-    async def whole() -> tuple[ServerOffers, ...]:
+def offers_of(*servers: SmallServer, model: str = "") -> tuple[ServerCapabilities, ...]:
+    async def whole() -> tuple[ServerCapabilities, ...]:
         async with asyncio.TaskGroup() as group:
             for server in servers:
                 group.create_task(server.__aenter__())
@@ -46,13 +46,13 @@ ABILITIES = (
 )
 
 
-def offered(found: ServerOffers) -> set[str]:
+def offered(found: ServerCapabilities) -> set[str]:
     return {name for name in ABILITIES if getattr(found, name)}
 
 
 def test_vllm_with_everything_switched_on_offers_everything() -> None:
     (found,) = offers_of(SmallServer(scale_out=True, metrics="vllm:num_requests_running 0\n"))
-    assert (found.dialect, found.exact_lengths, found.model, found.max_model_len) == (
+    assert (found.protocol, found.exact_lengths, found.model, found.max_model_len) == (
         "tokens",
         "declared",
         "small",
@@ -64,13 +64,13 @@ def test_vllm_with_everything_switched_on_offers_everything() -> None:
 
 def test_vllm_without_development_mode_offers_calls_alone() -> None:
     (found,) = offers_of(SmallServer(dev=False))
-    assert (found.dialect, found.token_ids, found.log_probs) == ("completions", True, True)
+    assert (found.protocol, found.token_ids, found.log_probs) == ("completions", True, True)
     assert offered(found) == {"token_ids", "counts", "log_probs", "priorities"}
 
 
 def test_a_server_of_text_alone_is_sent_words_and_its_own_tokens_are_known() -> None:
     (found,) = offers_of(SmallServer(ids=False, dev=False, fields=set(), usage="end", declares=False))
-    assert found.dialect == "text"
+    assert found.protocol == "text"
     assert found.prompt is not None
     assert found.prompt.overhead_tokens == WORD_TOKENS
     assert (found.fields, found.exact_lengths, found.token_ids, found.counts) == (frozenset(), "", False, False)

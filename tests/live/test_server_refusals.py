@@ -8,14 +8,14 @@ import pytest
 from policy_runs import POLICIES, commands, run_of, scenario
 
 from rlsim.core.commands import Abort, SetRole, Submit, Sync
-from rlsim.live.openai.capabilities import Prompt, ServerOffers
-from rlsim.live.openai.refusals import Needs, needs_of, refusals
+from rlsim.live.openai.capabilities import Prompt, ServerCapabilities
+from rlsim.live.openai.refusals import ServerNeeds, needs_of, refusals
 from rlsim.resolve import resolve
 
-EVERYTHING = ServerOffers(
+EVERYTHING = ServerCapabilities(
     url="http://127.0.0.1:8000/v1",
     model="m",
-    dialect="tokens",
+    protocol="tokens",
     fields=frozenset(),
     exact_lengths="declared",
     token_ids=True,
@@ -31,10 +31,10 @@ EVERYTHING = ServerOffers(
     sleep=True,
     max_model_len=4096,
 )
-LITTLE = Needs(1, "drain", False, False, False, False, False, False, False, False, False)
+LITTLE = ServerNeeds(1, "drain", False, False, False, False, False, False, False, False, False)
 
 
-def needs_of_preset(preset: str, **changes: object) -> Needs:
+def needs_of_preset(preset: str, **changes: object) -> ServerNeeds:
     made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **changes))
     return needs_of(made, made.policy(made.shape))
 

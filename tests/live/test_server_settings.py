@@ -109,7 +109,7 @@ def test_an_environment_without_the_extra_is_told_its_name_in_one_line() -> None
 
 def test_what_checks_a_scenario_imports_neither_http_nor_an_engine() -> None:
     code = (
-        "import sys, rlsim.live.openai.settings, rlsim.live.openai.refusals, rlsim.live.openai.dialects\n"
+        "import sys, rlsim.live.openai.settings, rlsim.live.openai.refusals, rlsim.live.openai.protocols\n"
         "print(sorted({'aiohttp', 'vllm', 'torch', 'prometheus_client'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,7 +20,7 @@ from rlsim.live.tasks.registry import make_task
 from rlsim.live.torch.checkpoints import Model, model_of
 from rlsim.live.torch.rank import Rank
 from rlsim.live.torch.recipe import Recipe
-from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.small_llama import LlamaShape, write_model
 
 SYMBOLS = 16
 TASK = make_task("successor", {"symbols": SYMBOLS, "partial_credit": False})
@@ -52,7 +52,7 @@ def test_the_checkpoint_is_the_same_for_every_seed(tmp_path: Path) -> None:
 
 
 def test_given_weights_are_never_written_to(tmp_path: Path) -> None:
-    given = write_model(Shape(TASK.vocabulary.size), tmp_path / "given")
+    given = write_model(LlamaShape(TASK.vocabulary.size), tmp_path / "given")
     before = (given / "model.safetensors").read_bytes()
     with pytest.raises(ParameterError, match=r"live\.supervised_steps"):
         made(tmp_path / "work", supervised_steps=3, model=str(given))

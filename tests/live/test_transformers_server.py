@@ -36,7 +36,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerSetting
 
 def test_what_it_offers_is_found_out(settings: ServerSettings) -> None:
     found = offers_of(settings)
-    assert (found.dialect, found.exact_lengths, found.counts, found.token_ids) == ("text", "", False, False)
+    assert (found.protocol, found.exact_lengths, found.counts, found.token_ids) == ("text", "", False, False)
     assert found.prompt is not None
     assert {found.pause, found.abort, found.priorities, bool(found.gauges)} == {False}
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from small_runs import BASE
 
-from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.core.errors import RlsimError
 from rlsim.core.ticks import to_seconds
 from rlsim.costs.step_model import StepTimeModel
@@ -26,14 +25,21 @@ from rlsim.engine.steptime import StepTime
 from rlsim.live.protocols import Call, EngineLostError, Made, Weights
 from rlsim.live.tasks import vocabulary
 from rlsim.live.vllm.engine import VllmEngine
-from rlsim.live.vllm.setup import KV_BYTES_PER_TOKEN, VOCABULARY, EngineSetup, paced_setup, write_tiny_model
-from rlsim.live.vllm.step_log import EngineFiles, StepNote, read_steps
+from rlsim.live.vllm.setup import (
+    KV_BYTES_PER_TOKEN,
+    VOCABULARY,
+    EngineSetup,
+    paced_setup,
+    vllm_version,
+    write_tiny_model,
+)
+from rlsim.live.vllm.step_log import EngineFiles, StepRow, read_steps
 from rlsim.resolve import resolve
 from rlsim.scenario.schema import Scenario
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(vllm_available() is None, reason="vLLM is not installed"),
+    pytest.mark.skipif(vllm_version() is None, reason="vLLM is not installed"),
 ]
 
 MAX_MODEL_LEN = 2048
@@ -365,7 +371,7 @@ def simulated(calls: Sequence[Call], limits: EngineLimits, law: StepTime) -> Ite
         at = end
 
 
-def steps_of(engine: VllmEngine, skip: int) -> list[StepNote]:
+def steps_of(engine: VllmEngine, skip: int) -> list[StepRow]:
     return read_steps(EngineFiles(engine._files.folder))[skip:]
 
 

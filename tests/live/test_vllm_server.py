@@ -1,4 +1,4 @@
-"""vLLM's HTTP server as a replica, with everything switched on that it offers."""
+"""vLLM's HTTP server as a replica, with everything switched on that it capabilities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tiny_models import write_folder, write_weights
 from rlsim.core.commands import Abort
 from rlsim.core.events import Finished
 from rlsim.core.log import RunLog
-from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.settings import ServerSettings
 from rlsim.live.protocols import Made, Weights
@@ -55,28 +55,40 @@ def settings(folder: Path) -> Iterator[ServerSettings]:
 
 
 @pytest.fixture(scope="module")
-def offers(settings: ServerSettings) -> ServerOffers:
+def capabilities(settings: ServerSettings) -> ServerCapabilities:
     return offers_of(settings)
 
 
-def completions(offers: ServerOffers) -> ServerOffers:
+def completions(capabilities: ServerCapabilities) -> ServerCapabilities:
     """As it is found without --enable-scale-out."""
-    return replace(offers, dialect="completions", span_versions=False)
+    return replace(capabilities, protocol="completions", span_versions=False)
 
 
-def test_what_it_offers_is_found_out(offers: ServerOffers) -> None:
-    assert (offers.dialect, offers.exact_lengths, offers.max_model_len) == ("tokens", "declared", 512)
-    assert (offers.counts, offers.token_ids, offers.log_probs, offers.priorities) == (True, True, True, True)
-    assert (offers.pause, offers.abort, offers.reset, offers.sleep) == (True, True, True, True)
-    assert (offers.span_versions, offers.weight_version, offers.update) == (True, True, has_worker())
-    assert offers.gauges == {"running", "waiting", "kv_use"}
+def test_what_it_offers_is_found_out(capabilities: ServerCapabilities) -> None:
+    assert (capabilities.protocol, capabilities.exact_lengths, capabilities.max_model_len) == (
+        "tokens",
+        "declared",
+        512,
+    )
+    assert (capabilities.counts, capabilities.token_ids, capabilities.log_probs, capabilities.priorities) == (
+        True,
+        True,
+        True,
+        True,
+    )
+    assert (capabilities.pause, capabilities.abort, capabilities.reset, capabilities.sleep) == (True, True, True, True)
+    assert (capabilities.span_versions, capabilities.weight_version, capabilities.update) == (True, True, has_worker())
+    assert capabilities.gauges == {"running", "waiting", "kv_use"}
 
 
-@pytest.mark.parametrize("dialect", ["tokens", "completions"])
+@pytest.mark.parametrize("protocol", ["tokens", "completions"])
 def test_calls_make_exactly_the_tokens_that_were_ordered(
-    settings: ServerSettings, offers: ServerOffers, dialect: str
+    settings: ServerSettings, capabilities: ServerCapabilities, protocol: str
 ) -> None:
-    chosen, counter = offers if dialect == "tokens" else completions(offers), "vllm:generation_tokens_total"
+    chosen, counter = (
+        capabilities if protocol == "tokens" else completions(capabilities),
+        "vllm:generation_tokens_total",
+    )
     before = counted(settings, counter)
     calls = with_engine(settings, calls_of_many_lengths, chosen)
     for ordered, made in calls:
@@ -86,10 +98,10 @@ def test_calls_make_exactly_the_tokens_that_were_ordered(
     assert counted(settings, counter) - before == sum(ordered for ordered, _ in calls)
 
 
-@pytest.mark.parametrize("dialect", ["tokens", "completions"])
+@pytest.mark.parametrize("protocol", ["tokens", "completions"])
 @pytest.mark.parametrize("by_id", [True, False])
 def test_an_aborted_call_keeps_its_tokens_and_frees_its_seat(
-    settings: ServerSettings, offers: ServerOffers, dialect: str, by_id: bool
+    settings: ServerSettings, capabilities: ServerCapabilities, protocol: str, by_id: bool
 ) -> None:
     async def work(engine: OpenAiEngine) -> tuple[Made, int | None]:
         made = await cut_after_five(engine)
@@ -99,7 +111,7 @@ def test_an_aborted_call_keeps_its_tokens_and_frees_its_seat(
                 break
         return made, engine.gauges[-1].running
 
-    chosen = replace(offers if dialect == "tokens" else completions(offers), abort=by_id)
+    chosen = replace(capabilities if protocol == "tokens" else completions(capabilities), abort=by_id)
     made, running = with_engine(settings, work, chosen)
     assert made.reason == "abort"
     assert 5 <= len(made.tokens) < 450
@@ -108,7 +120,7 @@ def test_an_aborted_call_keeps_its_tokens_and_frees_its_seat(
 
 
 def test_a_paused_server_makes_nothing_and_calls_can_be_cut_meanwhile(
-    settings: ServerSettings, offers: ServerOffers
+    settings: ServerSettings, capabilities: ServerCapabilities
 ) -> None:
     async def work(engine: OpenAiEngine) -> None:
         kept, cut = Made(), Made()
@@ -127,11 +139,11 @@ def test_a_paused_server_makes_nothing_and_calls_can_be_cut_meanwhile(
         await asyncio.gather(*tasks)
         assert (len(kept.tokens), kept.reason) == (300, "length")
 
-    with_engine(settings, work, offers)
+    with_engine(settings, work, capabilities)
 
 
 def test_a_new_version_amid_a_call_splits_its_tokens_by_the_servers_own_word(
-    settings: ServerSettings, offers: ServerOffers
+    settings: ServerSettings, capabilities: ServerCapabilities
 ) -> None:
     async def work(engine: OpenAiEngine) -> None:
         made = Made()
@@ -147,12 +159,12 @@ def test_a_new_version_amid_a_call_splits_its_tokens_by_the_servers_own_word(
         assert sum(count for _, count in made.segments) == 300
         assert min(count for _, count in made.segments) >= 10
 
-    with_engine(settings, work, offers)
+    with_engine(settings, work, capabilities)
 
 
 @pytest.mark.skipif(not has_worker(), reason="no worker extension that loads weights from files")
 def test_weights_from_a_file_are_those_that_it_then_serves(
-    settings: ServerSettings, offers: ServerOffers, folder: Path
+    settings: ServerSettings, capabilities: ServerCapabilities, folder: Path
 ) -> None:
     other = write_weights(folder.parent / "other.safetensors", seed=1)
     sums = [_checksums(settings)]
@@ -170,7 +182,7 @@ def test_weights_from_a_file_are_those_that_it_then_serves(
         await task
         assert [version for version, _ in made.segments] == [0, 1, 2]
 
-    with_engine(settings, work, offers)
+    with_engine(settings, work, capabilities)
     assert sums[1] != sums[0]
     assert sums[2] == sums[0]
 
@@ -186,10 +198,14 @@ def _checksums(settings: ServerSettings) -> object:
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 @pytest.mark.parametrize("task", [None, {"name": "successor", "symbols": 8}])
 def test_a_real_trainer_teaches_it_over_http(
-    settings: ServerSettings, offers: ServerOffers, folder: Path, tmp_path: Path, task: dict[str, object] | None
+    settings: ServerSettings,
+    capabilities: ServerCapabilities,
+    folder: Path,
+    tmp_path: Path,
+    task: dict[str, object] | None,
 ) -> None:
     """Weights in place after every step, log-probs of what it samples, rewards of a task whose lengths are its own."""
-    if not offers.update:
+    if not capabilities.update:
         pytest.skip("this server takes no weights")
     taught = {"trainer": "torch", "model": str(folder), "task": task}
     told = run_arm("it", plan_on([settings.url], "sync-disaggregated", taught=taught), "openai", tmp_path)

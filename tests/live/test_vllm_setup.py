@@ -47,8 +47,8 @@ def test_limits_are_those_of_the_plan() -> None:
 
 def test_the_scheduler_keeps_vllms_way_of_scheduling_but_for_a_paced_engine() -> None:
     setup = EngineSetup(Path("model"), "cuda", 8, 64, 128)
-    assert scheduler_name(setup, is_asynchronous=True).endswith("AsyncNotingScheduler")
-    assert scheduler_name(setup, is_asynchronous=False).endswith(".NotingScheduler")
+    assert scheduler_name(setup, is_asynchronous=True).endswith(".AsyncStepLogScheduler")
+    assert scheduler_name(setup, is_asynchronous=False).endswith(".StepLogScheduler")
     assert engine_args(setup)["async_scheduling"] is None
     paced = replace(setup, law=POOL.law.quantise(64, 8))
     assert scheduler_name(paced, is_asynchronous=False).endswith("PacedScheduler")

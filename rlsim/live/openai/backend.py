@@ -21,7 +21,7 @@ from rlsim.live.assemble import (
 )
 from rlsim.live.clock import LiveClock
 from rlsim.live.components import LiveComponents
-from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.probe import probe_all
 from rlsim.live.openai.refusals import needs_of, refusals
@@ -45,7 +45,7 @@ class OpenAi:
 
     def __init__(self) -> None:
         self._settings: tuple[ServerSettings, ...] = ()
-        self._offers: tuple[ServerOffers, ...] = ()
+        self._capabilities: tuple[ServerCapabilities, ...] = ()
         self._engines: list[OpenAiEngine] = []
 
     def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
@@ -60,13 +60,13 @@ class OpenAi:
             return unable
         try:
             self._settings = settings_of(live)
-            self._offers = asyncio.run(probe_all(self._settings))
+            self._capabilities = asyncio.run(probe_all(self._settings))
         except ParameterError as error:
             return [error]
         task = live.task is not None
         log_probs = trained or (task and reads_log_probs(plan))
         needs = needs_of(plan, plan.policy(plan.shape), task=task, trained=trained, log_probs=log_probs)
-        return refusals(needs, self._offers)
+        return refusals(needs, self._capabilities)
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's, or a task's."""
@@ -75,8 +75,10 @@ class OpenAi:
     def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
         """The servers, and a trainer of the model that they serve, which must read its files on their own machine."""
         live = plan.scenario.live
-        pairs = enumerate(zip(self._settings, self._offers, strict=True))
-        self._engines = [OpenAiEngine(one, lambda: clock.now, offers, replica) for replica, (one, offers) in pairs]
+        pairs = enumerate(zip(self._settings, self._capabilities, strict=True))
+        self._engines = [
+            OpenAiEngine(one, lambda: clock.now, capabilities, replica) for replica, (one, capabilities) in pairs
+        ]
         task = task_of(live, plan.scenario.seed)
         if live.trainer == "paced":
             return with_trainer(live_components(plan, world, clock, self._engines, VOCABULARY), None, task)
@@ -89,7 +91,7 @@ class OpenAi:
         """What the servers offer, and their gauges (seconds, running, waiting, share of KV in use)."""
         return {
             "engine_activity": "calls under way as the client sees them: servers tell no engine steps",
-            "servers": [dict(one.rows()) for one in self._offers],
+            "servers": [dict(one.rows()) for one in self._capabilities],
             "gauges": {
                 engine.settings.url: [
                     [to_seconds(row.at), row.running, row.waiting, row.kv_use] for row in engine.gauges

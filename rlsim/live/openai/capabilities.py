@@ -1,11 +1,11 @@
-"""What a server offers, as its own answers showed at the start of a run."""
+"""Capabilities of a server, as its own answers showed at the start of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Dialect = Literal["tokens", "completions", "text", "chat"]
+ApiProtocol = Literal["tokens", "completions", "text", "chat"]
 """How calls are made: vLLM's token-in token-out ``/inference/v1/generate``; ``/v1/completions`` with token ids;
 the same with text; ``/v1/chat/completions``."""
 
@@ -24,12 +24,12 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOffers:
+class ServerCapabilities:
     """One server's abilities; nothing here is assumed."""
 
     url: str
     model: str
-    dialect: Dialect
+    protocol: ApiProtocol
     fields: frozenset[str]
     """Optional fields of a request that it takes."""
     exact_lengths: Source = ""
@@ -59,18 +59,24 @@ class ServerOffers:
     """None where prompts are token ids."""
 
     def rows(self) -> list[tuple[str, str]]:
-        """(what, in words) for people."""
+        """(name, description) of each capability, for people."""
+        if self.span_versions:
+            versions = "of each token, by the server"
+        else:
+            versions = "at submission, " + ("by the server" if self.weight_version else "as known to the client")
+        added = 0 if self.prompt is None else self.prompt.overhead_tokens
+        words = f"one word a token, and {added} tokens that the server adds"
         return [
             ("server", self.url),
             ("model", self.model),
-            ("calls by", _DIALECTS[self.dialect]),
-            ("prompt lengths", "exact" if self.prompt is None else _in_words(self.prompt)),
+            ("calls by", _PROTOCOLS[self.protocol]),
+            ("prompt lengths", "exact" if self.prompt is None else words),
             ("response lengths", _LENGTHS[self.exact_lengths]),
             ("token ids", _yes(self.token_ids)),
             ("token counts", "while a call runs" if self.counts else "at its end only"),
             ("log-probs", _yes(self.log_probs)),
             ("priorities", _yes(self.priorities)),
-            ("versions", self._versions()),
+            ("versions", versions),
             ("pause, resume", _yes(self.pause)),
             ("abort", "by id" if self.abort else "by cutting the connection; tokens under way are not counted"),
             ("rebuild KV in place", "yes" if self.reset else "no; cached prefixes outlive updates"),
@@ -80,13 +86,8 @@ class ServerOffers:
             ("longest sequence", f"{self.max_model_len} tokens" if self.max_model_len else "it does not say"),
         ]
 
-    def _versions(self) -> str:
-        if self.span_versions:
-            return "of each token, by the server"
-        return "at submission, by the server" if self.weight_version else "at submission, as known to the client"
 
-
-_DIALECTS = {
+_PROTOCOLS = {
     "tokens": "/inference/v1/generate, token ids",
     "completions": "/v1/completions, token ids",
     "text": "/v1/completions, text",
@@ -101,7 +102,3 @@ _LENGTHS = {
 
 def _yes(offered: bool) -> str:
     return "yes" if offered else "no"
-
-
-def _in_words(prompt: Prompt) -> str:
-    return f"one word a token, and {prompt.overhead_tokens} tokens that the server adds"

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from rlsim.core.errors import ParameterError, RlsimError
-from rlsim.live.openai.dialects import MalformedAnswerError
+from rlsim.live.openai.protocols import MalformedAnswerError
 from rlsim.live.openai.settings import ServerSettings
 from rlsim.live.protocols import EngineLostError
 
@@ -99,7 +99,9 @@ class Client:
                 if answer.status != 200:
                     raise self.refused(path, answer.status, _parsed(await _text(answer)))
                 async for line in answer.content:
-                    data = _data(line)
+                    if not line.startswith(b"data:"):
+                        continue
+                    data = line[5:].decode("utf-8", "replace").strip()
                     if data == "[DONE]":
                         return
                     if data:
@@ -117,9 +119,9 @@ class Client:
         """The error of a server that is gone."""
         return EngineLostError(f"{self._settings.url}: {self._shown(cause) or type(cause).__name__}")
 
-    def _shown(self, what: object) -> str:
+    def _shown(self, cause: object) -> str:
         """Short, and without the key, which servers like to repeat."""
-        text = str(what.get("message", what) if isinstance(what, dict) else what)
+        text = str(cause.get("message", cause) if isinstance(cause, dict) else cause)
         key = self._settings.api_key
         return (text.replace(key, "(key)") if key else text).strip()[:_SHOWN]
 
@@ -133,11 +135,6 @@ async def _text(answer: aiohttp.ClientResponse) -> str:
         if size >= LONGEST_ANSWER_BYTES:
             break
     return b"".join(parts).decode("utf-8", "replace")
-
-
-def _data(line: bytes) -> str:
-    """The data of a line; empty for comments, blank lines and other fields."""
-    return line[5:].decode("utf-8", "replace").strip() if line.startswith(b"data:") else ""
 
 
 def _chunk(data: str) -> object:

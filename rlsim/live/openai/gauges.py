@@ -35,29 +35,29 @@ class GaugeRow:
 
 def read_gauges(text: str) -> dict[str, float]:
     """Our gauges in a scrape; ``ValueError`` when it is not Prometheus' text format."""
-    seen, found = _samples(text), {}
+    samples, gauges = _samples(text), {}
     for gauge, names in NAMES.items():
-        values = next((seen[name] for name in names if name in seen), None)
+        values = next((samples[name] for name in names if name in samples), None)
         if values:
-            found[gauge] = max(values) if gauge == "kv_use" else sum(values)
-    return found
+            gauges[gauge] = max(values) if gauge == "kv_use" else sum(values)
+    return gauges
 
 
 def preemptions(text: str) -> int:
     """How often running calls were put back in line, by vLLM's count or SGLang's; 0 where there is none."""
-    seen = _samples(text)
-    return int(sum(sum(seen.get(name, ())) for name in PREEMPTIONS))
+    samples = _samples(text)
+    return int(sum(sum(samples.get(name, ())) for name in PREEMPTIONS))
 
 
 def _samples(text: str) -> dict[str, list[float]]:
-    seen: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            seen.setdefault(sample.name, []).append(sample.value)
-    return seen
+            samples.setdefault(sample.name, []).append(sample.value)
+    return samples
 
 
-def gauge_row(at: Ticks, found: dict[str, float]) -> GaugeRow:
-    """A row of what was found."""
-    counts = {name: int(found[name]) if name in found else None for name in ("running", "waiting")}
-    return GaugeRow(at, counts["running"], counts["waiting"], found.get("kv_use"))
+def gauge_row(at: Ticks, gauges: dict[str, float]) -> GaugeRow:
+    """A row of the gauges that the server has."""
+    counts = {name: int(gauges[name]) if name in gauges else None for name in ("running", "waiting")}
+    return GaugeRow(at, counts["running"], counts["waiting"], gauges.get("kv_use"))

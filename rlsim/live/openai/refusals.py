@@ -1,4 +1,4 @@
-"""What a run needs of its servers, and what is said when they lack it."""
+"""Needs of a run, and the refusals when its servers lack a capability."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlsim.core.commands import UpdateMode
 from rlsim.core.errors import ParameterError
-from rlsim.live.openai.capabilities import ServerOffers
+from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.policies.migration import Stay
 from rlsim.policies.protocols import ElasticReplicas, Policy
 from rlsim.resolve.scenario import ResolvedScenario
@@ -15,8 +15,8 @@ from rlsim.scenario.discipline import DisciplineConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a plan's policy and workload ask of every server."""
+class ServerNeeds:
+    """Demands of a scenario's policy and workload on every server."""
 
     replicas: int
     update: UpdateMode
@@ -42,16 +42,23 @@ class Needs:
 
 def needs_of(
     plan: ResolvedScenario, policy: Policy, *, task: bool = False, trained: bool = False, log_probs: bool = False
-) -> Needs:
-    """Of a run with a ``task`` whose lengths are the model's own, a trainer that really trains, parts that read."""
-    return Needs(
+) -> ServerNeeds:
+    """Needs of a run; ``task``: lengths are the model's own, ``trained``: its weights go to the servers.
+
+    Whether calls are cut is known as far as the parts tell beforehand: leftovers may still give up running groups.
+    """
+    moves = not isinstance(policy.migration, Stay)
+    ends = (
+        policy.leftovers.ends_round or policy.allocation.aborts_surplus or isinstance(policy.placement, ElasticReplicas)
+    )
+    return ServerNeeds(
         replicas=plan.shape.replicas,
         update=policy.update.mode,
         exact_lengths=not task,
         token_ids=task or trained,
         log_probs=trained or log_probs,
         loads_weights=trained,
-        cuts=_cuts(policy),
+        cuts=moves or ends or policy.update.mode == "abort",
         ranks=policy.ordering.ranks,
         moves_kv=policy.ordering.shares_kv or policy.migration.transfers_kv,
         discipline=any(section.discipline != DisciplineConfig() for section in plan.scenario.rollout.sections()),
@@ -61,80 +68,67 @@ def needs_of(
     )
 
 
-def _cuts(policy: Policy) -> bool:
-    """As far as the parts tell beforehand: leftovers may still give up running groups."""
-    moves = not isinstance(policy.migration, Stay)
-    ends = (
-        policy.leftovers.ends_round or policy.allocation.aborts_surplus or isinstance(policy.placement, ElasticReplicas)
-    )
-    return moves or ends or policy.update.mode == "abort"
-
-
-def refusals(needs: Needs, offers: Sequence[ServerOffers]) -> list[ParameterError]:
+def refusals(needs: ServerNeeds, capabilities: Sequence[ServerCapabilities]) -> list[ParameterError]:
     """Everything that these servers cannot give, each with the key to change; empty where the run may start."""
     errors = []
-    if len(offers) != needs.replicas:
+    if len(capabilities) != needs.replicas:
         allowed = f"{needs.replicas} URLs, one a replica of the scenario"
-        errors.append(ParameterError("live.servers", f"{len(offers)} URLs", allowed))
+        errors.append(ParameterError("live.servers", f"{len(capabilities)} URLs", allowed))
     if needs.discipline:
         allowed = "no rule beyond vLLM's own: a server behind an API cannot take one"
         errors.append(ParameterError("rollout.discipline", "an engine discipline", allowed))
     if not needs.keeps_kv:
         allowed = "keep: a server holds the KV of earlier turns in its prefix cache as long as there is room"
         errors.append(ParameterError("rollout.kv_while_waiting", "drop or offload", allowed))
-    for index, one in enumerate(offers):
-        errors.extend(_of_server(f"live.servers[{index}]", needs, one))
+    for index, server in enumerate(capabilities):
+        for key, lacks, allowed in (*_lengths(needs, server), *_answers(needs, server), *_weights(needs, server)):
+            errors.append(ParameterError(key or f"live.servers[{index}]", f"{server.url}: {lacks}", allowed))
     return errors
-
-
-def _of_server(path: str, needs: Needs, offers: ServerOffers) -> Iterator[ParameterError]:
-    for key, lacks, allowed in (*_lengths(needs, offers), *_answers(needs, offers), *_weights(needs, offers)):
-        yield ParameterError(key or path, f"{offers.url}: {lacks}", allowed)
 
 
 Lack = tuple[str, str, str]
 """(key path, or empty for the server's own; what it lacks; what would do)."""
 
 
-def _lengths(needs: Needs, offers: ServerOffers) -> Iterator[Lack]:
-    if needs.exact_lengths and not offers.exact_lengths:
+def _lengths(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[Lack]:
+    if needs.exact_lengths and not capabilities.exact_lengths:
         yield "", "does not make a given number of tokens", "a server that honours ignore_eos"
-    if needs.longest_tokens and 0 < offers.max_model_len < needs.longest_tokens:
-        allowed = f"at most {offers.max_model_len}, the server's own limit"
+    if needs.longest_tokens and 0 < capabilities.max_model_len < needs.longest_tokens:
+        allowed = f"at most {capabilities.max_model_len}, the server's own limit"
         yield "rollout.max_model_len", f"serves no {needs.longest_tokens} tokens", allowed
-    if needs.token_ids and offers.prompt is not None:
+    if needs.token_ids and capabilities.prompt is not None:
         yield "", "takes no token ids", "a server that takes token ids: the task's prompts are some"
 
 
-def _answers(needs: Needs, offers: ServerOffers) -> Iterator[Lack]:
-    if needs.token_ids and not offers.token_ids:
+def _answers(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[Lack]:
+    if needs.token_ids and not capabilities.token_ids:
         yield (
             "",
             "does not say which tokens it made",
             "a server that returns token ids, or no task and no trained model",
         )
-    if needs.log_probs and not offers.log_probs:
+    if needs.log_probs and not capabilities.log_probs:
         allowed = "a server that gives log-probs of what it samples, or no trained model and no part that watches"
         yield "", "gives no log-probs", allowed
-    if needs.cuts and not offers.counts:
+    if needs.cuts and not capabilities.counts:
         yield "policy", "does not count tokens while a call runs", "a policy that cuts no calls"
-    if needs.ranks and not offers.priorities:
+    if needs.ranks and not capabilities.priorities:
         yield "policy", "takes no priorities", "an ordering without ranks (fcfs), or a server with priority scheduling"
     if needs.moves_kv:
         yield "policy", "moves no KV between replicas", "an ordering and a migration that compute it again"
 
 
-def _weights(needs: Needs, offers: ServerOffers) -> Iterator[Lack]:
+def _weights(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[Lack]:
     if needs.update in ("keep", "rebuild"):
-        if not offers.pause:
+        if not capabilities.pause:
             yield "policy", "cannot pause calls", "an update mode without calls under way: drain, abort, pull"
-        if not offers.span_versions:
+        if not capabilities.span_versions:
             allowed = "drain, abort or pull; or vLLM with --enable-scale-out"
             yield "policy", "does not say by which weights each token was made", allowed
-    if needs.update == "rebuild" and not offers.reset:
+    if needs.update == "rebuild" and not capabilities.reset:
         yield "policy", "cannot rebuild KV of running calls", "another update mode"
-    if needs.loads_weights and not (offers.update and offers.pause):
+    if needs.loads_weights and not (capabilities.update and capabilities.pause):
         allowed = "vLLM with VLLM_SERVER_DEV_MODE=1 and a weight transfer backend, or no trained model"
         yield "", "cannot load weights in place", allowed
-    if needs.sleeps and not offers.sleep:
+    if needs.sleeps and not capabilities.sleep:
         yield "policy", "cannot sleep", "a placement of its own GPUs (disaggregated)"

@@ -1,4 +1,4 @@
-"""Where the servers are and how long to wait for them; checked before anything is sent."""
+"""Addresses of the servers and how long to wait for them; checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -58,16 +58,18 @@ def server_settings(
     patience: Patience = Patience(),
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[ServerSettings, ...]:
-    """One a URL, in order; ``ParameterError`` for the first fault in section ``live``.
+    """Settings of each URL, in order; ``ParameterError`` for the first fault in section ``live``.
 
-    The key is read from the environment variable ``api_key_env`` names, and from nowhere else.
+    The key is read from the environment variable ``api_key_env`` names, and from nowhere else. It is not sent in the
+    clear to another machine.
     """
     for error in url_errors(urls, allow_remote):
         raise error
     key = _api_key(api_key_env, environment)
-    if key:
-        for error in _open_line_errors(urls):
-            raise error
+    for index, url in enumerate(urls if key else ()):
+        parts = urlsplit(url)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            raise ParameterError(f"live.servers[{index}]", url, "https, as an API key is sent to another machine")
     return tuple(ServerSettings(url.rstrip("/"), model, patience, key) for url in urls)
 
 
@@ -75,7 +77,7 @@ def url_errors(urls: Sequence[str], allow_remote: bool) -> Iterator[ParameterErr
     """URLs that cannot be used, and hosts other than this machine unless they are allowed."""
     if not urls:
         yield ParameterError("live.servers", list(urls), "at least one URL, one a replica")
-    seen = [url.rstrip("/") for url in urls]
+    plain = [url.rstrip("/") for url in urls]
     for index, url in enumerate(urls):
         path = f"live.servers[{index}]"
         parts = _parts(url)
@@ -85,7 +87,7 @@ def url_errors(urls: Sequence[str], allow_remote: bool) -> Iterator[ParameterErr
             yield ParameterError(path, url, "http://HOST:PORT/v1 or https://HOST:PORT/v1")
         elif not allow_remote and not is_loopback(parts.hostname or ""):
             yield ParameterError(path, url, "a server on this machine (127.0.0.0/8, ::1), or live.allow_remote: true")
-        elif seen.index(seen[index]) != index:
+        elif plain.index(plain[index]) != index:
             yield ParameterError(path, url, "a server of its own: one URL a replica")
 
 
@@ -128,23 +130,15 @@ def _api_key(name: str, environment: Mapping[str, str]) -> str:
     return key
 
 
-def _open_line_errors(urls: Sequence[str]) -> Iterator[ParameterError]:
-    """A key is not sent in the clear to another machine."""
-    for index, url in enumerate(urls):
-        parts = urlsplit(url)
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            yield ParameterError(f"live.servers[{index}]", url, "https, as an API key is sent to another machine")
-
-
 def settings_of(live: Live) -> tuple[ServerSettings, ...]:
-    """As section ``live`` of a scenario gives them."""
+    """Settings of all servers in section ``live`` of a scenario."""
     patience = Patience(
-        live.connect_timeout_seconds,
-        live.control_timeout_seconds,
-        live.request_timeout_seconds,
-        live.abort_timeout_seconds,
-        live.max_connections,
-        live.gauge_interval_seconds,
+        connect_seconds=live.connect_timeout_seconds,
+        answer_seconds=live.control_timeout_seconds,
+        silence_seconds=live.request_timeout_seconds,
+        abort_seconds=live.abort_timeout_seconds,
+        max_connections=live.max_connections,
+        gauge_seconds=live.gauge_interval_seconds,
     )
     return server_settings(
         live.servers, live.server_model or "", live.api_key_env or "", live.allow_remote, patience, os.environ

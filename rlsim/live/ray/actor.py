@@ -22,11 +22,11 @@ class Actor(Protocol):
     """An object in another process, maybe on another node."""
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """What a coroutine of it answers or raises; ``ActorGoneError`` when it is gone."""
+        """Answer or error of a coroutine of it; ``ActorGoneError`` when it is gone."""
         ...
 
     def stream(self, method: str) -> AsyncIterator[Any]:
-        """What an asynchronous generator of it yields, all that it had yielded before ``ActorGoneError``."""
+        """Items of an asynchronous generator of it, all that it had yielded before ``ActorGoneError``."""
         ...
 
     async def after(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -50,7 +50,7 @@ class Porter(Protocol):
         ...
 
     def pack(self, file: Path) -> Any:
-        """What the bytes of a file of this node can be fetched by."""
+        """Handle by which the bytes of a file of this node can be fetched."""
         ...
 
     async def fetch(self, packed: Any) -> Any:
@@ -120,7 +120,7 @@ async def _next(answers: Any) -> Any:
 
 
 async def _answer(answer: Any) -> Any:
-    """What Ray answers; errors of ours as they were raised, and all that says that an actor is gone as one."""
+    """Ray's answer; errors of ours as they were raised, and all that says that an actor is gone as one."""
     from ray.exceptions import RayError, RayTaskError
 
     try:
@@ -130,10 +130,7 @@ async def _answer(answer: Any) -> Any:
             raise error.cause from None
         raise
     except RayError as error:
-        raise ActorGoneError(_in_short(str(error))) from error
-
-
-def _in_short(message: str) -> str:
-    """The first line of many, which says what was lost, and the last, which says why."""
-    lines = [line.strip() for line in message.split("\n") if line.strip()]
-    return "; ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else "no reason was given"
+        # the first line of many says what was lost, and the last says why
+        lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+        cause = "; ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else "no reason was given"
+        raise ActorGoneError(cause) from error

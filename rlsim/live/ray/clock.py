@@ -1,4 +1,4 @@
-"""What another node's monotonic clock says of this one's: nodes count from their own start."""
+"""Offset of another node's monotonic clock from this one's: nodes count from their own start."""
 
 from __future__ import annotations
 
@@ -45,13 +45,11 @@ class Offset:
 
 
 async def offset(ask: Callable[[], Awaitable[int]], own: Callable[[], int] = time.monotonic_ns) -> Offset:
-    """By the midpoint of the shortest of several round trips; ``ask`` gives the other clock's nanoseconds."""
-    found = [await _round_trip(ask, own) for _ in range(TRIES)]
-    return min(found, key=lambda offset: offset.within_nanoseconds)
-
-
-async def _round_trip(ask: Callable[[], Awaitable[int]], own: Callable[[], int]) -> Offset:
-    before = own()
-    theirs = await ask()
-    after = own()
-    return Offset(theirs - (before + after) // 2, (after - before + 1) // 2)
+    """Offset by the midpoint of the shortest of several round trips; ``ask`` gives the other clock's nanoseconds."""
+    offsets = []
+    for _ in range(TRIES):
+        before = own()
+        theirs = await ask()
+        after = own()
+        offsets.append(Offset(theirs - (before + after) // 2, (after - before + 1) // 2))
+    return min(offsets, key=lambda offset: offset.within_nanoseconds)

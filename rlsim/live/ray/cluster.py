@@ -18,14 +18,14 @@ from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.live.clock import LiveClock
 from rlsim.live.ray.actor import Actor, RayActor, RayPorter
 from rlsim.live.ray.engine import RayEngine
-from rlsim.live.ray.files import Freight
+from rlsim.live.ray.files import FileTransfer
 from rlsim.live.ray.trainer import RayTrainer
 from rlsim.live.site import EngineSpec, Needs, Placed, TrainerSpec
 
 PATIENCE_SECONDS = 30.0
-"""What a cluster gets to make room."""
-KNOCK_SECONDS = 10.0
-"""What a connection to a cluster may take."""
+"""Time for a cluster to make room."""
+CONNECT_SECONDS = 10.0
+"""Time for a connection to a cluster."""
 ADDRESS = "RAY_ADDRESS"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No report of usage to anybody; an actor that asks for no GPU keeps what it sees."""
@@ -67,17 +67,17 @@ class RaySite:
         needs = [spec.needs for spec in engines] + ([] if trainer is None else [trainer.needs])
         self._is_ours = join_cluster(self._address, sum(need.cpus for need in needs)) or self._is_ours
         self._reserve(needs)
-        freight = Freight(RayPorter())
+        transfer = FileTransfer(RayPorter())
 
         def now() -> int:
             return clock.now
 
         self._engines = [
-            RayEngine(replica, spec, now, work, partial(self._hire, replica, spec.needs), freight)
+            RayEngine(replica, spec, now, work, partial(self._hire, replica, spec.needs), transfer)
             for replica, spec in enumerate(engines)
         ]
         if trainer is not None:
-            self._trainer = RayTrainer(trainer, work, partial(self._hire, len(engines), trainer.needs), freight)
+            self._trainer = RayTrainer(trainer, work, partial(self._hire, len(engines), trainer.needs), transfer)
         return Placed(self._engines, self._trainer)
 
     def _reserve(self, needs: Sequence[Needs]) -> None:
@@ -85,7 +85,8 @@ class RaySite:
         from ray.util.placement_group import placement_group
 
         whole = ray.cluster_resources()
-        if any(whole.get(kind, 0.0) < asked for kind, asked in _asked(needs).items()):
+        sum_of_needs = Needs(sum(need.cpus for need in needs), sum(need.gpus for need in needs))
+        if any(whole.get(kind, 0.0) < number for kind, number in _bundle(sum_of_needs).items()):
             raise RlsimError(_no_room(needs, self._strategy, whole, "has"))
         self._group = placement_group([_bundle(need) for need in needs], strategy=self._strategy)
         if not self._group.wait(PATIENCE_SECONDS):
@@ -98,12 +99,12 @@ class RaySite:
         return RayActor(kind, arguments, needs.cpus, needs.gpus, place)
 
     def facts(self) -> dict[str, Any]:
-        """Nodes by number, and what their clocks said."""
+        """Node of each actor, by number, and the offsets of their clocks."""
         import ray
 
         nodes: dict[str, int] = {}
-        seats = [engine.presence for engine in self._engines] + ([self._trainer.presence] if self._trainer else [])
-        numbers = [None if seat is None else nodes.setdefault(seat.node, len(nodes)) for seat in seats]
+        locations = [actor.location for actor in (*self._engines, *((self._trainer,) if self._trainer else ()))]
+        numbers = [None if place is None else nodes.setdefault(place.node, len(nodes)) for place in locations]
         count = len(self._engines)
         return {
             "cluster": {
@@ -123,9 +124,9 @@ def require_ray() -> None:
         raise RlsimError("--cluster ray needs Ray: pip install 'rlsim[cluster]' (see README, section Live)")
 
 
-def cluster_address(given: str | None) -> str | None:
-    """Of an existing cluster: as given, or as the environment says; None for a local one of our own."""
-    address = given or os.environ.get(ADDRESS)
+def cluster_address(address: str | None) -> str | None:
+    """Address of an existing cluster, by default the environment's; None for a local one of our own."""
+    address = address or os.environ.get(ADDRESS)
     if address is not None and address.startswith("ray://"):
         raise ParameterError("--ray-address", address, "HOST:PORT or auto, from a node of the cluster")
     return address
@@ -134,7 +135,7 @@ def cluster_address(given: str | None) -> str | None:
 def join_cluster(address: str | None, cpus: int) -> bool:
     """Connect this process, and say whether it was not before; ``RlsimError`` where there is no cluster.
 
-    Cores of a local cluster are seats: engines on a CPU may be more than there are, as without Ray.
+    Cores of a local cluster are slots: engines on a CPU may be more than there are, as without Ray.
     """
     os.environ.update(QUIET)
     if address is None:
@@ -148,31 +149,22 @@ def join_cluster(address: str | None, cpus: int) -> bool:
         if address is None:
             ray.init(num_cpus=max(cpus, os.cpu_count() or 1), address="local", **quiet)
         else:
-            _knock(address)
+            host, _, port = address.rpartition(":")
+            if host and port.isdecimal():  # see whether anybody listens there: Ray would try for minutes
+                socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError) as error:
-        where = "a local Ray cluster did not start" if address is None else f"no Ray cluster: {address}"
-        raise RlsimError(f"{where}: {error}") from error
+        cause = "a local Ray cluster did not start" if address is None else f"no Ray cluster: {address}"
+        raise RlsimError(f"{cause}: {error}") from error
     return True
 
 
-def _knock(address: str) -> None:
-    """See whether anybody listens there: Ray would try for minutes. ``auto`` and the like it finds by itself."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
-
-
 def _bundle(needs: Needs) -> dict[str, float]:
-    asked = {"CPU": float(needs.cpus), "GPU": float(needs.gpus)}
-    return {kind: number for kind, number in asked.items() if number}
-
-
-def _asked(needs: Sequence[Needs]) -> dict[str, float]:
-    return _bundle(Needs(sum(need.cpus for need in needs), sum(need.gpus for need in needs)))
+    resources = {"CPU": float(needs.cpus), "GPU": float(needs.gpus)}
+    return {kind: number for kind, number in resources.items() if number}
 
 
 def _no_room(needs: Sequence[Needs], strategy: str, there: dict[str, float], verb: str) -> str:
-    asked = " + ".join(f"{need.cpus} CPU{f' {need.gpus} GPU' if need.gpus else ''}" for need in needs)
-    found = ", ".join(f"{there.get(kind, 0.0):g} {kind}" for kind in ("CPU", "GPU"))
-    return f"the Ray cluster is too small: asked for {asked} ({strategy}), it {verb} {found}"
+    request = " + ".join(f"{need.cpus} CPU{f' {need.gpus} GPU' if need.gpus else ''}" for need in needs)
+    resources = ", ".join(f"{there.get(kind, 0.0):g} {kind}" for kind in ("CPU", "GPU"))
+    return f"the Ray cluster is too small: asked for {request} ({strategy}), it {verb} {resources}"

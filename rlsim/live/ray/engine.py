@@ -1,6 +1,6 @@
-"""A replica whose engine is in an actor: calls go there, what they make comes back in one stream of reports.
+"""A replica whose engine is in an actor: calls go there, their tokens come back in one stream of reports.
 
-Tokens that were reported before the actor was lost have been taken; an engine's notes are read on its node all the
+Tokens that were reported before the actor was lost have been taken; an engine's log is read on its node all the
 same, where that is still there. Times are turned from the node's clock into the run's as they come.
 """
 
@@ -20,24 +20,24 @@ from rlsim.engine.requests import Request
 from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
 from rlsim.live.ray.actor import Actor, ActorGoneError, Hire
 from rlsim.live.ray.clock import Offset, host, offset
-from rlsim.live.ray.files import Freight
-from rlsim.live.ray.host import EngineHost, News, Presence, remains, remove
+from rlsim.live.ray.files import FileTransfer
+from rlsim.live.ray.host import CallReport, EngineHost, Location, last_record, remove
 from rlsim.live.running import MarkTeller
 from rlsim.live.site import EngineSpec
 
 CLOSE_SECONDS = 30.0
-"""What an actor gets to stop its engine."""
+"""Time for an actor to stop its engine."""
 REMAINS_SECONDS = 10.0
-"""What a node gets to tell what is left of one: it may be gone itself."""
+"""Time for a node to report what is left of an actor: the node may be gone itself."""
 SAME_CLOCK = Offset(0, 0)
 
 
 @dataclass(slots=True)
-class _Open:
+class _RemoteCall:
     """A call under way."""
 
     call: Call
-    made: Made
+    output: Made
     ended: asyncio.Future[RlsimError | None]
     begun: asyncio.Future[Any]
 
@@ -45,17 +45,19 @@ class _Open:
 class RayEngine:
     """A replica; ``hire`` makes its actor, ``work`` is the run's folder where it is driven."""
 
-    def __init__(self, replica: int, spec: EngineSpec, now: Now, work: Path, hire: Hire, freight: Freight) -> None:
+    def __init__(
+        self, replica: int, spec: EngineSpec, now: Now, work: Path, hire: Hire, transfer: FileTransfer
+    ) -> None:
         self.replica, self._spec, self._now, self._work = replica, spec, now, work
-        self._hire, self._freight = hire, freight
+        self._hire, self._transfer = hire, transfer
         self._numbers = itertools.count()
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _RemoteCall] = {}
         self._marks = MarkTeller()
         self._actor: Actor | None = None
         self._listener: asyncio.Task[None] | None = None
         self._lost: EngineLostError | None = None
         self._last_step_end: Ticks = -1
-        self.presence: Presence | None = None
+        self.location: Location | None = None
         """Where it is, once it has started."""
         self.offset = SAME_CLOCK
         """The clock of its node."""
@@ -66,11 +68,11 @@ class RayEngine:
 
     async def start(self) -> None:
         """Hire the actor, compare clocks, bring the model where it was made for the run, start the engine."""
-        self._actor = self._hire(EngineHost, self._spec, self._freight.porter)
-        self.presence = await self._ask("presence")
-        if not self.presence.host or self.presence.host != host():
+        self._actor = self._hire(EngineHost, self._spec, self._transfer.porter)
+        self.location = await self._ask("location")
+        if not self.location.host or self.location.host != host():
             self.offset = await offset(lambda: self._ask("clock"))
-        model = await self._freight.model(self._spec.model, self._work, self.presence.node)
+        model = await self._transfer.model(self._spec.model, self._work, self.location.node)
         await self._ask("start", model)
         self._listener = asyncio.create_task(self._listen(self._actor))
 
@@ -84,11 +86,15 @@ class RayEngine:
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    async def generate(self, call: Call, made: Made) -> None:
-        """Run a call to its end; what had been reported when the actor was lost is in ``made``."""
+    async def generate(self, call: Call, output: Made) -> None:
+        """Run a call to its end; what had been reported when the actor was lost is in ``output``."""
         number = next(self._numbers)
-        begun = asyncio.ensure_future(self._ask("begin", number, _bare(call)))
-        opened = self._open[number] = _Open(call, made, asyncio.get_running_loop().create_future(), begun)
+        # without what only simulated engines need
+        prompt, prompt_tokens = call.request.prompt, call.request.prompt_tokens
+        request = Request(call.sample, prompt, prompt_tokens, len(call.context), call.max_tokens)
+        bare = replace(call, context=tuple(call.context), request=request)
+        begun = asyncio.ensure_future(self._ask("begin", number, bare))
+        opened = self._open[number] = _RemoteCall(call, output, asyncio.get_running_loop().create_future(), begun)
         try:
             await begun
             fault = await opened.ended
@@ -102,8 +108,8 @@ class RayEngine:
         why = "its engine is closed"
         try:
             async for reports in actor.stream("reports"):
-                for news in reports:
-                    self._take(news)
+                for report in reports:
+                    self._take(report)
         except ActorGoneError as error:
             why = str(error)
         finally:
@@ -111,21 +117,21 @@ class RayEngine:
             for opened in self._open.values():
                 _end(opened, self._lost)
 
-    def _take(self, news: News) -> None:
-        opened = self._open.get(news.number)
+    def _take(self, report: CallReport) -> None:
+        opened = self._open.get(report.number)
         if opened is None:
             return
-        made, before = opened.made, len(opened.made.tokens)
-        made.tokens += news.tokens
-        made.log_probs += news.log_probs
-        made.segments = news.segments
-        if made.first_token_at < 0 <= news.first_token_at:
-            made.first_token_at = min(self.offset.ticks(news.first_token_at, self._now), self._now())
-        if news.made is not None:
-            made.undelivered_tokens, made.reason = news.made.undelivered_tokens, news.made.reason
-            made.draft_log_probs = news.made.draft_log_probs
-            _end(opened, news.fault)
-        self._marks.grown(opened.call, made, before, news.made is not None)
+        output, before = opened.output, len(opened.output.tokens)
+        output.tokens += report.tokens
+        output.log_probs += report.log_probs
+        output.segments = report.segments
+        if output.first_token_at < 0 <= report.first_token_at:
+            output.first_token_at = min(self.offset.ticks(report.first_token_at, self._now), self._now())
+        if report.end is not None:
+            output.undelivered_tokens, output.reason = report.end.undelivered_tokens, report.end.reason
+            output.draft_log_probs = report.end.draft_log_probs
+            _end(opened, report.fault)
+        self._marks.grown(opened.call, output, before, report.end is not None)
 
     async def abort(self, samples: Sequence[int]) -> None:
         """End calls, once they have reached the actor."""
@@ -142,7 +148,7 @@ class RayEngine:
         self._last_step_end = min(self.offset.ticks(ended, self._now), self._now()) if ended >= 0 else -1
 
     def last_step_end(self) -> Ticks:
-        """As it was told with the last pause."""
+        """Value that came with the last pause."""
         return self._last_step_end
 
     async def resume(self) -> None:
@@ -151,33 +157,40 @@ class RayEngine:
 
     async def load(self, weights: Weights, reset: bool) -> int:
         """Take new weights in place, brought to the engine's node where they are on another."""
-        parcel = None
-        if weights.file is not None and self.presence is not None:
-            parcel = await self._freight.parcel(weights.file, self.presence.node)
-        served: int = await self._ask("load", weights.version, parcel, reset)
+        payload = None
+        if weights.file is not None and self.location is not None:
+            payload = await self._transfer.payload(weights.file, self.location.node)
+        served: int = await self._ask("load", weights.version, payload, reset)
         return served
 
     async def sleep(self) -> None:
-        """As the engine's."""
+        """Give memory back."""
         await self._ask("sleep")
 
     async def wake(self) -> None:
-        """As the engine's."""
+        """Take memory back."""
         await self._ask("wake")
 
     # -- the end --------------------------------------------------------------------------------------
 
     async def close(self) -> Record:
-        """Stop the engine and end the actor; of one that is gone, what is left on its node."""
+        """Stop the engine and end the actor; the record of a lost one is read from the log on its node."""
         actor, listener, self._actor, self._listener = self._actor, self._listener, None, None
         if actor is None:
             return Record()
         record = None if listener is None else await self._last(actor, listener)
         actor.end()
-        if self.presence is not None:
-            left = await self._remains(actor, self.presence.folder, listener is not None and record is None)
-            record = record or left
-        return self._on_own_clock(record or Record())
+        if self.location is not None:
+            is_lost = listener is not None and record is None
+            with contextlib.suppress(ActorGoneError, TimeoutError):
+                async with asyncio.timeout(REMAINS_SECONDS):
+                    if is_lost:
+                        record = await actor.after(last_record, self._spec, self.location.folder)
+                    else:
+                        await actor.after(remove, self.location.folder)
+        record, ticks = record or Record(), self.offset.ticks(0, self._now)
+        rows = [row._replace(start=row.start + ticks, end=row.end + ticks) for row in record.windows]
+        return replace(record, windows=rows)
 
     async def _last(self, actor: Actor, listener: asyncio.Task[None]) -> Record | None:
         """The engine's own answer, when all reports have been taken; None when there is none."""
@@ -189,28 +202,7 @@ class RayEngine:
         listener.cancel()
         return None
 
-    async def _remains(self, actor: Actor, folder: Path, is_wanted: bool) -> Record | None:
-        """Remove the actor's files; what they tell, if it ``is_wanted``."""
-        with contextlib.suppress(ActorGoneError, TimeoutError):
-            async with asyncio.timeout(REMAINS_SECONDS):
-                if is_wanted:
-                    return await actor.after(remains, self._spec, folder)
-                await actor.after(remove, folder)
-        return None
 
-    def _on_own_clock(self, record: Record) -> Record:
-        ticks = self.offset.ticks(0, self._now)
-        rows = [row._replace(start=row.start + ticks, end=row.end + ticks) for row in record.windows]
-        return replace(record, windows=rows)
-
-
-def _end(opened: _Open, fault: RlsimError | None) -> None:
+def _end(opened: _RemoteCall, fault: RlsimError | None) -> None:
     if not opened.ended.done():
         opened.ended.set_result(fault)
-
-
-def _bare(call: Call) -> Call:
-    """The call without what only simulated engines need."""
-    tokens, most = len(call.context), call.max_tokens
-    request = Request(call.sample, call.request.prompt, call.request.prompt_tokens, tokens, most)
-    return replace(call, context=tuple(call.context), request=request)

@@ -1,4 +1,4 @@
-"""Files that engines need on their own node: where they lie, and how they get there."""
+"""Transfer of files that engines need to their own node."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Payload:
     """A file on its way to a node."""
 
     path: Path
-    """On the node it comes from."""
+    """Path on the node it comes from."""
     packed: Any = None
-    """What its bytes are fetched by; None: it lies on the node that gets it."""
+    """Handle by which its bytes are fetched; None: it lies on the node that gets it."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Origin:
 
 
 @dataclass(slots=True)
-class Freight:
+class FileTransfer:
     """Kept where the run is driven; a file of another node is packed there, once, when an engine elsewhere needs it."""
 
     porter: Porter
@@ -46,44 +46,39 @@ class Freight:
         for old in list(self._origins)[:-KEPT]:
             del self._origins[old]
 
-    async def parcel(self, file: Path, node: str) -> Parcel:
-        """A file for a node."""
+    async def payload(self, file: Path, node: str) -> Payload:
+        """A file for a node: a published one, or one of the node where the run is driven."""
         origin = self._origins.get(file)
+        if node == (self.porter.node() if origin is None else origin.node):
+            return Payload(file)
         if origin is None:
-            return self._of_own(file, node)
-        if origin.node == node:
-            return Parcel(file)
+            if file not in self._own:
+                self._own[file] = self.porter.pack(file)
+            return Payload(file, self._own[file])
         if origin.packed is None:
             origin.packed = asyncio.ensure_future(origin.pack(file))
-        return Parcel(file, await asyncio.shield(origin.packed))
+        return Payload(file, await asyncio.shield(origin.packed))
 
-    def _of_own(self, file: Path, node: str) -> Parcel:
-        if self.porter.node() == node:
-            return Parcel(file)
-        if file not in self._own:
-            self._own[file] = self.porter.pack(file)
-        return Parcel(file, self._own[file])
-
-    async def model(self, folder: Path, work: Path, node: str) -> tuple[Parcel, ...]:
+    async def model(self, folder: Path, work: Path, node: str) -> tuple[Payload, ...]:
         """A model's files, if they were made for the run (below ``work``); others must lie on the node already."""
         if not folder.is_relative_to(work):
             return ()
-        return tuple([await self.parcel(file, node) for file in sorted(folder.iterdir()) if file.is_file()])
+        return tuple([await self.payload(file, node) for file in sorted(folder.iterdir()) if file.is_file()])
 
 
-async def unpack(porter: Porter, parcel: Parcel, folder: Path) -> Path:
-    """Where the file is on this node; what comes from another one is written to ``folder``."""
-    if parcel.packed is None:
-        return parcel.path
-    here = folder / parcel.path.name
+async def unpack(porter: Porter, payload: Payload, folder: Path) -> Path:
+    """Path of the file on this node; what comes from another one is written to ``folder``."""
+    if payload.packed is None:
+        return payload.path
+    here = folder / payload.path.name
     folder.mkdir(parents=True, exist_ok=True)
-    data = await porter.fetch(parcel.packed)
+    data = await porter.fetch(payload.packed)
     await asyncio.to_thread(here.write_bytes, data)
     return here
 
 
-async def unpack_model(porter: Porter, folder: Path, parcels: tuple[Parcel, ...], work: Path) -> Path:
-    """Where the model is on this node."""
-    for parcel in parcels:
-        folder = (await unpack(porter, parcel, work)).parent
+async def unpack_model(porter: Porter, folder: Path, payloads: tuple[Payload, ...], work: Path) -> Path:
+    """Folder of the model on this node."""
+    for payload in payloads:
+        folder = (await unpack(porter, payload, work)).parent
     return folder

@@ -21,17 +21,17 @@ def make_task(name: str, parameters: Mapping[str, object] | None = None, seed: i
     """A task by name, with sizes of its rule and ``partial_credit``; ``ParameterError`` at ``task.<parameter>``."""
     if name not in RULES:
         raise unknown("task.name", name, RULES)
-    given = dict(parameters or {})
-    partial_credit = given.pop("partial_credit", True)
+    sizes = dict(parameters or {})
+    partial_credit = sizes.pop("partial_credit", True)
     if not isinstance(partial_credit, bool):
         raise ParameterError("task.partial_credit", partial_credit, "true or false")
-    return Verifiable(_rule(RULES[name], given), seed, partial_credit)
+    return Verifiable(_rule(RULES[name], sizes), seed, partial_credit)
 
 
-def _rule(rule: type[Successor | Counting | Sorting | Arithmetic], given: Mapping[str, object]) -> Rule:
+def _rule(rule: type[Successor | Counting | Sorting | Arithmetic], parameters: Mapping[str, object]) -> Rule:
     known = {field.name for field in fields(rule)}
     sizes: dict[str, int] = {}
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name not in known:
             raise unknown(f"task.{name}", name, {*known, "partial_credit"})
         if not isinstance(value, int) or isinstance(value, bool):

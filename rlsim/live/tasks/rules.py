@@ -1,4 +1,4 @@
-"""The rules of tasks: what is asked, and what is right. A rule's fields are its difficulty.
+"""Rules of tasks: questions and their right answers. A rule's fields are its difficulty.
 
 All questions of a rule are equally long, and so are all answers but those of sums.
 """
@@ -12,13 +12,13 @@ from typing import Protocol
 from rlsim.core.errors import ParameterError
 
 Draw = Callable[[int, int], int]
-"""``draw(place, n)``: a number from 0 to n - 1, the same at every call for a prompt."""
-Asked = tuple[Sequence[str], Sequence[str]]
+"""``draw(index, n)``: a number from 0 to n - 1, the same at every call for a prompt."""
+Question = tuple[Sequence[str], Sequence[str]]
 """The words of a question and of its answer."""
 
 
 class Rule(Protocol):
-    """What is asked and what is right."""
+    """Questions and their right answers."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -27,10 +27,10 @@ class Rule(Protocol):
 
     @property
     def answer_words(self) -> int:
-        """Of the longest answer."""
+        """Words of the longest answer."""
         ...
 
-    def ask(self, draw: Draw) -> Asked:
+    def ask(self, draw: Draw) -> Question:
         """A question and its answer."""
         ...
 
@@ -54,7 +54,7 @@ class Successor:
         """One symbol."""
         return 1
 
-    def ask(self, draw: Draw) -> Asked:
+    def ask(self, draw: Draw) -> Question:
         """``3`` is answered by ``4``, the last symbol by the first."""
         start = draw(0, self.symbols)
         return (str(start),), (str((start + 1) % self.symbols),)
@@ -81,7 +81,7 @@ class Counting:
         """As many symbols as are counted."""
         return self.length
 
-    def ask(self, draw: Draw) -> Asked:
+    def ask(self, draw: Draw) -> Question:
         """``3 >`` is answered by ``4 5 6 7``."""
         start = draw(0, self.symbols)
         return (str(start), ">"), [str((start + 1 + i) % self.symbols) for i in range(self.length)]
@@ -108,10 +108,10 @@ class Sorting:
         """As many symbols as are given."""
         return self.length
 
-    def ask(self, draw: Draw) -> Asked:
+    def ask(self, draw: Draw) -> Question:
         """``3 1 7 1 >`` is answered by ``1 1 3 7``."""
-        given = [draw(place, self.symbols) for place in range(self.length)]
-        return [*map(str, given), ">"], [*map(str, sorted(given))]
+        symbols = [draw(index, self.symbols) for index in range(self.length)]
+        return [*map(str, symbols), ">"], [*map(str, sorted(symbols))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,9 @@ class Arithmetic:
         """A digit more than the numbers have."""
         return self.digits + 1
 
-    def ask(self, draw: Draw) -> Asked:
+    def ask(self, draw: Draw) -> Question:
         """``7 + 5 =`` is answered by ``1 2``."""
-        one, other = (draw(place, 10**self.digits) for place in (0, 1))
+        one, other = (draw(index, 10**self.digits) for index in (0, 1))
         question = f"{one:0{self.digits}d}+{other:0{self.digits}d}="
         return tuple(question), tuple(str(one + other))
 
@@ -144,6 +144,6 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(count))
 
 
-def _between(name: str, found: int, low: int, high: int) -> None:
-    if not low <= found <= high:
-        raise ParameterError(f"task.{name}", found, f"{low} to {high}")
+def _between(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ParameterError(f"task.{name}", value, f"{low} to {high}")

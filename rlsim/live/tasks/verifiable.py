@@ -27,12 +27,12 @@ class Verifiable:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What the tokens mean."""
+        """Words of the token ids."""
         return Vocabulary(self.rule.words)
 
     @property
     def most_response_tokens(self) -> int:
-        """Of the longest right response, its end included."""
+        """Tokens of the longest right response, its end included."""
         return self.rule.answer_words + 1
 
     def prompt(self, number: int) -> Sequence[int]:
@@ -54,20 +54,16 @@ class Verifiable:
 
         The share is of the longer of answer and response. What follows the first end of sequence does not count.
         """
-        answer, given = tuple(self.answer(number)), _to_first_end(response)
-        if given == answer or not self.partial_credit:
-            return float(given == answer)
-        right = sum(one == other for one, other in zip(answer, given, strict=False))
-        return right / max(len(answer), len(given))
+        answer, tokens = tuple(self.answer(number)), tuple(response)
+        tokens = tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
+        if tokens == answer or not self.partial_credit:
+            return float(tokens == answer)
+        right = sum(one == other for one, other in zip(answer, tokens, strict=False))
+        return right / max(len(answer), len(tokens))
 
     def _draw(self, number: int) -> Draw:
         return partial(_drawn, self.seed, number)
 
 
-def _drawn(seed: int, number: int, place: int, count: int) -> int:
-    return hashed("task", seed, number, place) % count
-
-
-def _to_first_end(response: Sequence[int]) -> tuple[int, ...]:
-    tokens = tuple(response)
-    return tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens
+def _drawn(seed: int, number: int, index: int, count: int) -> int:
+    return hashed("task", seed, number, index) % count

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError
 from rlsim.live.tasks.verifiable import Verifiable
-from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.small_llama import LlamaShape, write_model
 from rlsim.live.torch.supervised import supervise
 from rlsim.live.vllm.setup import Device
 from rlsim.scenario.schema import Scenario
@@ -33,9 +33,9 @@ def model_of(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     """The scenario's model, or a small one made for its task; random weights go to ``work`` and nowhere else.
 
     Raises ``ParameterError`` at ``live.model`` where the scenario's model is only a name, and where its vocabulary is
-    too small for the task; at ``live.supervised_steps`` where weights are given.
+    too small for the task; at ``live.supervised_steps`` where weights are teacher.
     """
-    model, steps = _found(scenario, work, task), scenario.live.supervised_steps
+    model, steps = _base_model(scenario, work, task), scenario.live.supervised_steps
     if task is not None and steps:
         if not model.folder.is_relative_to(work):
             raise ParameterError("live.supervised_steps", steps, "0: weights are in the folder of live.model")
@@ -48,29 +48,29 @@ def teacher_of(scenario: Scenario, work: Path, task: Verifiable | None, student:
 
     Raises ``ParameterError`` at ``live.teacher.model`` for a folder without a model, or with another vocabulary.
     """
-    given = scenario.live.teacher
-    if given is None:
+    teacher = scenario.live.teacher
+    if teacher is None:
         return None
-    if given.model is None:
+    if teacher.model is None:
         assert task is not None, "the schema lets supervised steps be of a task alone"
-        folder = write_model(Shape(task.vocabulary.size), work / "teacher")
-        supervise(folder, task, given.supervised_steps)
+        folder = write_model(LlamaShape(task.vocabulary.size), work / "teacher")
+        supervise(folder, task, teacher.supervised_steps)
         return folder
-    folder = Path(given.model)
+    folder = Path(teacher.model)
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-        raise ParameterError("live.teacher.model", given.model, "a folder with a config.json and weights")
+        raise ParameterError("live.teacher.model", teacher.model, "a folder with a config.json and weights")
     vocabulary = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("vocab_size")
     if vocabulary != student.vocabulary:
         allowed = f"a model of {student.vocabulary} token ids, as the one that is taught"
-        raise ParameterError("live.teacher.model", f"{given.model}, of {vocabulary}", allowed)
+        raise ParameterError("live.teacher.model", f"{teacher.model}, of {vocabulary}", allowed)
     return folder
 
 
-def _found(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
+def _base_model(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     named = scenario.live.model or scenario.model
     folder = Path(named).parent if named.endswith(".json") else Path(named)
     if task is not None and scenario.live.model is None:
-        return Model(write_model(Shape(task.vocabulary.size), work / "model"), task.vocabulary.size)
+        return Model(write_model(LlamaShape(task.vocabulary.size), work / "model"), task.vocabulary.size)
     if not (folder / "config.json").is_file():
         raise ParameterError("live.model", named, "a folder with a config.json: a live run needs the model itself")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -78,5 +78,5 @@ def _found(scenario: Scenario, work: Path, task: Verifiable | None) -> Model:
     if task is not None and vocabulary < task.vocabulary.size:
         raise ParameterError("live.model", named, f"a model of at least {task.vocabulary.size} token ids, for the task")
     if not any(folder.glob("*.safetensors")):
-        folder = write_model(Shape.of_config(config, named), work / "model")
+        folder = write_model(LlamaShape.of_config(config, named), work / "model")
     return Model(folder, vocabulary)

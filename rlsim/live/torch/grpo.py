@@ -41,7 +41,7 @@ class Objective:
         return log_weights.exp().clamp(max=self.most_weight) if self.most_weight else (log_weights * 0).exp()
 
     def losses(self, new: Any, old: Any, weights: Any, advantages: Any) -> Any:
-        """Of every token, from log-probabilities; gradients flow through ``new`` alone."""
+        """Loss of every token, from log-probabilities; gradients flow through ``new`` alone."""
         ratio = (new - old).exp()
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
         return -weights * (ratio * advantages).minimum(clipped * advantages)
@@ -56,13 +56,14 @@ class Objective:
 def advantages(groups: Sequence[int], rewards: Sequence[float]) -> list[float]:
     """``(reward - mean) / deviation`` of each sample within its group; 0 in a group without variance.
 
-    The deviation is that of the group (divided by n).
+    The deviation is that of the group (divided by n); rounding of equal rewards is no variance.
     """
     members: dict[int, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         members.setdefault(group, []).append(reward)
-    laws = {group: _mean_and_deviation(values) for group, values in members.items()}
-    return [_standardised(reward, *laws[group]) for group, reward in zip(groups, rewards, strict=True)]
+    moments = {group: _mean_and_deviation(values) for group, values in members.items()}
+    pairs = [(reward, *moments[group]) for group, reward in zip(groups, rewards, strict=True)]
+    return [(reward - mean) / deviation if deviation > 1e-9 else 0.0 for reward, mean, deviation in pairs]
 
 
 def effective_share(log_weights: Sequence[float]) -> float:
@@ -73,7 +74,7 @@ def effective_share(log_weights: Sequence[float]) -> float:
 
 
 def divergence(behaviour: Any, old: Any) -> Any:
-    """Of every token sampled by behaviour, an unbiased term of KL(behaviour || old) that is never negative.
+    """Unbiased term, for every token sampled by behaviour, of KL(behaviour || old) that is never negative.
 
     ``exp(d) - 1 - d`` with ``d = old - behaviour`` (Schulman, "Approximating KL divergence", 2020).
     """
@@ -84,8 +85,3 @@ def divergence(behaviour: Any, old: Any) -> Any:
 def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-
-
-def _standardised(reward: float, mean: float, deviation: float) -> float:
-    """Rounding of equal rewards is no variance."""
-    return (reward - mean) / deviation if deviation > 1e-9 else 0.0

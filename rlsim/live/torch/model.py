@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from rlsim.live.extras import require_live
-from rlsim.live.torch.batches import ATTENTION, Scored, register
+from rlsim.live.torch.batches import ATTENTION, TrainingSample, register
 from rlsim.live.torch.recipe import Recipe
 
 
@@ -25,10 +24,14 @@ class Network:
         self._tied = bool(self.model.config.get_text_config().tie_word_embeddings)
         self.model.to(torch.float32)
         self._sharded = recipe.processes > 1
-        if self._sharded:
-            _shard(self.model)
+        if self._sharded:  # by FSDP, a layer at a time
+            from torch.distributed.fsdp import fully_shard
 
-    def log_probs(self, samples: Sequence[Scored]) -> Any:
+            for layer in self.model.model.layers:
+                fully_shard(layer)
+            fully_shard(self.model)
+
+    def log_probs(self, samples: Sequence[TrainingSample]) -> Any:
         """Log-probability of every target, sample after sample, as one flat float32 tensor.
 
         No sample takes a pass as well, of a token without target: ranks that are sharded compute together.
@@ -54,17 +57,18 @@ class Network:
             os.replace(partial, file)
 
     def wait(self) -> None:
-        """Until the device has done what it was given."""
+        """Wait until the device has done its work."""
         if self.device.type == "cuda":
             self._torch.cuda.synchronize(self.device)
 
-    def _logits(self, rows: Sequence[Sequence[int]], places: Sequence[int]) -> Any:
-        """Of the given places in the packed row, shape (places, vocabulary)."""
+    def _logits(self, rows: Sequence[Sequence[int]], targets: Sequence[int]) -> Any:
+        """Logits at positions of the packed row, shape (positions, vocabulary)."""
         torch = self._torch
         ids = torch.tensor([token for row in rows for token in row], device=self.device)
         positions = torch.cat([torch.arange(len(row), device=self.device) for row in rows])
-        keep = torch.tensor(places, dtype=torch.long, device=self.device)
-        with self._precision():
+        keep = torch.tensor(targets, dtype=torch.long, device=self.device)
+        low = self._dtype in (torch.bfloat16, torch.float16)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
             out = self.model(
                 input_ids=ids[None],
                 position_ids=positions[None],
@@ -73,12 +77,6 @@ class Network:
                 rlsim_segments=tuple(map(len, rows)),
             )
         return out.logits[0].float()
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        torch = self._torch
-        low = self._dtype in (torch.bfloat16, torch.float16)
-        context: AbstractContextManager[Any] = torch.autocast(self.device.type, torch.bfloat16, enabled=low)
-        return context
 
     def _state(self) -> dict[str, Any]:
         if self._sharded:
@@ -98,12 +96,3 @@ def _loaded(folder: Path, device: Any) -> Any:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).to(device)
     model.set_attn_implementation(ATTENTION)
     return model.train()
-
-
-def _shard(model: Any) -> None:
-    """FSDP, a layer at a time."""
-    from torch.distributed.fsdp import fully_shard
-
-    for layer in model.model.layers:
-        fully_shard(layer)
-    fully_shard(model)

@@ -1,4 +1,4 @@
-"""What a trainer is made of: model, loss, optimizer, how a batch is cut, and the processes that do the work."""
+"""Recipe of a trainer: model, loss, optimizer, how a batch is cut, and the processes that do the work."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlsim.live.torch.grpo import Objective
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that a rank is told. Raises ``ParameterError`` at ``live.trainer.<field>``."""
+    """Configuration of every rank. Raises ``ParameterError`` at ``live.trainer.<field>``."""
 
     model: Path
     """Folder with ``config.json`` and weights under Hugging Face names."""
     weights_folder: Path
-    """Where published weights go; best in shared memory."""
+    """Folder of published weights; best in shared memory."""
     objective: Objective = field(default_factory=Objective)
     learning_rate: float = 1e-6
     weight_decay: float = 0.0
@@ -29,7 +29,7 @@ class Recipe:
     epochs: int = 1
     """Passes over a batch."""
     micro_batch_tokens: int = 16384
-    """Of one rank."""
+    """Tokens of a micro-batch, on one rank."""
     old_log_prob: bool = True
     """Whether a pass before the updates computes log-probabilities under the weights of the step's beginning; else
     those of the engines take their place in the ratio."""
@@ -37,7 +37,7 @@ class Recipe:
     """Data-parallel ranks; more than one are sharded by FSDP."""
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1
-    """Of torch, in each process."""
+    """Threads of torch, in each process."""
     cores: tuple[int, ...] = ()
     """CPU cores to which processes are pinned in turn; none: wherever there is room."""
     teacher: Path | None = None
@@ -58,11 +58,11 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What every rank is to do with a batch."""
+class TrainRequest:
+    """Batch for every rank, and how often to update on it."""
 
     batch: tuple[Experience, ...]
-    """Of all ranks: each takes its shard."""
+    """Samples of all ranks: each takes its shard."""
     updates: int = 1
     """Mini-batches."""
     epochs: int = 1
@@ -71,14 +71,14 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a rank has done."""
+class RankResult:
+    """Measurements of a rank's share of a batch."""
 
     phases: tuple[tuple[str, float], ...]
     """(phase, seconds)."""
     sums: dict[str, float]
-    """Over the tokens of its passes: ``tokens``, ``loss``, ``clips``, ``capped``, ``divergence``, and ``teacher``."""
+    """Sums over tokens: ``tokens``, ``loss``, ``clips``, ``capped``, ``divergence``, and ``teacher``."""
     log_weights: dict[int, float]
     """Logarithm of the importance weight of each of its samples, by place in the batch."""
     gradient_norms: tuple[float, ...]
-    """Before clipping, of every update; the same on all ranks."""
+    """Norm before clipping of every update; the same on all ranks."""

@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LlamaShape:
     """A Llama-like decoder in float32 with an output layer of its own.
 
     Weights that the embedding shares with the output are packed once by some engines when they load, and an update in
@@ -43,7 +43,7 @@ class Shape:
             raise ParameterError("live.model.kv_heads", self.kv_heads, f"a divisor of heads ({self.heads})")
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any], where: str) -> Shape:
+    def of_config(cls, config: Mapping[str, Any], source: str) -> LlamaShape:
         """The shape that a ``config.json`` describes; ``ParameterError`` for what is no such decoder."""
         names = {
             "vocabulary": "vocab_size",
@@ -57,25 +57,29 @@ class Shape:
         missing = [key for key in names.values() if not isinstance(config.get(key), int)]
         if config.get("model_type") != "llama" or config.get("tie_word_embeddings", True) or missing:
             allowed = "weights beside it, or a Llama with untied embeddings, for which random ones are made"
-            raise ParameterError("live.model", where, allowed)
+            raise ParameterError("live.model", source, allowed)
         return cls(**{field: config[key] for field, key in names.items()})
 
 
-def write_model(shape: Shape, folder: Path, seed: int = 0, spread: float = 0.05) -> Path:
-    """``config.json`` and random weights, normal with deviation ``spread``, into ``folder``; gives the folder.
+def write_model(shape: LlamaShape, folder: Path, seed: int = 0, spread: float = 0.05) -> Path:
+    """Write ``config.json`` and random weights, normal with deviation ``spread``, into ``folder``; return the folder.
 
+    Norms begin at 1.
     Raises ``ParameterError`` where safetensors is not installed.
     """
     save = require_live("safetensors.numpy").save_file
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(_config(shape), indent=1), encoding="utf-8")
     draw = np.random.default_rng(seed)
-    weights = {name: _weight(draw, size, spread) for name, size in _sizes(shape)}
+    weights: dict[str, FloatArray] = {}
+    for name, size in _sizes(shape):
+        is_norm = len(size) == 1
+        weights[name] = np.ones(size, np.float32) if is_norm else draw.normal(0.0, spread, size).astype(np.float32)
     save(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
-def _config(shape: Shape) -> dict[str, Any]:
+def _config(shape: LlamaShape) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -100,25 +104,20 @@ def _config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _sizes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _sizes(shape: LlamaShape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names as Hugging Face gives them, and sizes (out, in)."""
     hidden, kv = shape.hidden, shape.kv_heads * (shape.hidden // shape.heads)
     yield "model.embed_tokens.weight", (shape.vocabulary, hidden)
     for layer in range(shape.layers):
-        at = f"model.layers.{layer}."
-        yield at + "input_layernorm.weight", (hidden,)
-        yield at + "self_attn.q_proj.weight", (hidden, hidden)
-        yield at + "self_attn.k_proj.weight", (kv, hidden)
-        yield at + "self_attn.v_proj.weight", (kv, hidden)
-        yield at + "self_attn.o_proj.weight", (hidden, hidden)
-        yield at + "post_attention_layernorm.weight", (hidden,)
-        yield at + "mlp.gate_proj.weight", (shape.feed_forward, hidden)
-        yield at + "mlp.up_proj.weight", (shape.feed_forward, hidden)
-        yield at + "mlp.down_proj.weight", (hidden, shape.feed_forward)
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", (hidden,)
+        yield prefix + "self_attn.q_proj.weight", (hidden, hidden)
+        yield prefix + "self_attn.k_proj.weight", (kv, hidden)
+        yield prefix + "self_attn.v_proj.weight", (kv, hidden)
+        yield prefix + "self_attn.o_proj.weight", (hidden, hidden)
+        yield prefix + "post_attention_layernorm.weight", (hidden,)
+        yield prefix + "mlp.gate_proj.weight", (shape.feed_forward, hidden)
+        yield prefix + "mlp.up_proj.weight", (shape.feed_forward, hidden)
+        yield prefix + "mlp.down_proj.weight", (hidden, shape.feed_forward)
     yield "model.norm.weight", (hidden,)
     yield "lm_head.weight", (shape.vocabulary, hidden)
-
-
-def _weight(draw: np.random.Generator, size: tuple[int, ...], spread: float) -> FloatArray:
-    """Norms begin at 1."""
-    return np.ones(size, np.float32) if len(size) == 1 else draw.normal(0.0, spread, size).astype(np.float32)

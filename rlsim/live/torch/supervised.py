@@ -8,7 +8,7 @@ from typing import Any
 
 from rlsim.live.extras import require_live
 from rlsim.live.tasks.verifiable import Verifiable
-from rlsim.live.torch.batches import Scored
+from rlsim.live.torch.batches import TrainingSample
 from rlsim.live.torch.model import Network
 from rlsim.live.torch.recipe import Recipe
 
@@ -34,13 +34,13 @@ def supervise(model: Path, task: Verifiable, steps: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _update(torch: Any, network: Network, optimizer: Any, pairs: list[Scored]) -> None:
+def _update(torch: Any, network: Network, optimizer: Any, pairs: list[TrainingSample]) -> None:
     optimizer.zero_grad(set_to_none=True)
     (-network.log_probs(pairs).mean()).backward()
     torch.nn.utils.clip_grad_norm_(network.model.parameters(), MOST_GRADIENT_NORM)
     optimizer.step()
 
 
-def _pair(task: Verifiable, number: int) -> Scored:
+def _pair(task: Verifiable, number: int) -> TrainingSample:
     prompt, answer = tuple(task.prompt(number)), tuple(task.answer(number))
-    return Scored(0, prompt + answer, tuple(range(len(prompt), len(prompt) + len(answer))), (), 0.0)
+    return TrainingSample(0, prompt + answer, tuple(range(len(prompt), len(prompt) + len(answer))), (), 0.0)

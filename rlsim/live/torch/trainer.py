@@ -20,7 +20,7 @@ from rlsim.live.extras import need_live
 from rlsim.live.protocols import Experience, Learnt, TrainerLostError, Weights
 from rlsim.live.torch import worker
 from rlsim.live.torch.grpo import effective_share
-from rlsim.live.torch.recipe import Order, Part, Recipe
+from rlsim.live.torch.recipe import RankResult, Recipe, TrainRequest
 
 KEPT = 2
 """Publications that stay on disk: engines may still be reading the one before the last."""
@@ -39,7 +39,7 @@ class TorchTrainer:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Of the processes that were started last."""
+        """Ids of the processes that were started last."""
         return self._pids
 
     async def start(self) -> None:
@@ -68,8 +68,13 @@ class TorchTrainer:
         ``overhead`` is the rest of the time that the call took: advantages, cutting, and the way to the process.
         """
         start = perf_counter()
-        parts = await self._each(worker.train, (self._order(command, tuple(batch)),))
-        return _learnt(parts, batch, perf_counter() - start)
+        results = await self._each(worker.train, (self._request(command, tuple(batch)),))
+        seconds = perf_counter() - start
+        slowest = [(name, max(dict(one.phases)[name] for one in results)) for name, _ in results[0].phases]
+        rest = max(0.0, seconds - sum(taken for _, taken in slowest))
+        log_weights = [weight for one in results for weight in one.log_weights.values()]
+        share = effective_share(log_weights) if len(log_weights) == len(batch) else None
+        return Learnt([*slowest, ("overhead", rest)], share, _metrics(results, batch))
 
     async def publish(self, version: int) -> Weights:
         """Write the weights; whoever lists the folder sees whole files only, and the last two of them."""
@@ -82,25 +87,25 @@ class TorchTrainer:
         return Weights(version, file)
 
     async def log_probs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Of every token but the first of each sequence, by the trainer's own weights: what an engine should say."""
+        """Log-probability of every token but the first of each sequence, by the trainer's own weights."""
         return (await self._each(worker.log_probs, (sequences,)))[0]
 
     async def close(self) -> None:
         """End the processes, whatever they are doing; published files stay."""
         self._kill()
 
-    def _order(self, command: Train, batch: tuple[Experience, ...]) -> Order:
-        """As the simulated trainer: the updates asked for, those of a whole step, or one when all parts have come."""
+    def _request(self, command: Train, batch: tuple[Experience, ...]) -> TrainRequest:
+        """Request as in the simulated trainer: the updates asked for, those of a whole step, or one after all parts."""
         recipe = self._recipe
         if command.updates is not None:
-            return Order(batch, command.updates, recipe.epochs)
+            return TrainRequest(batch, command.updates, recipe.epochs)
         if command.last and not self._streaming:
-            return Order(batch, recipe.updates_per_step, recipe.epochs)
+            return TrainRequest(batch, recipe.updates_per_step, recipe.epochs)
         self._streaming = not command.last
-        return Order(batch, step=command.last)
+        return TrainRequest(batch, step=command.last)
 
     async def _each(self, work: Callable[..., T], arguments: tuple[object, ...]) -> list[T]:
-        """The same on every rank."""
+        """One call with the same arguments on every rank."""
         return await self._all(work, *(arguments for _ in range(self._recipe.processes)))
 
     async def _all(self, work: Callable[..., T], *arguments: tuple[object, ...]) -> list[T]:
@@ -110,7 +115,7 @@ class TorchTrainer:
         loop = asyncio.get_running_loop()
         try:
             calls = zip(self._pools, arguments, strict=True)
-            return await asyncio.gather(*(loop.run_in_executor(pool, work, *given) for pool, given in calls))
+            return await asyncio.gather(*(loop.run_in_executor(pool, work, *values) for pool, values in calls))
         except RlsimError:
             raise
         except BrokenProcessPool as error:
@@ -130,22 +135,12 @@ class TorchTrainer:
         self._pools = []
 
 
-def _learnt(parts: Sequence[Part], batch: Sequence[Experience], seconds: float) -> Learnt:
-    slowest = [(name, max(dict(part.phases)[name] for part in parts)) for name, _ in parts[0].phases]
-    rest = max(0.0, seconds - sum(taken for _, taken in slowest))
-    log_weights = [weight for part in parts for weight in part.log_weights.values()]
-    known = len(log_weights) == len(batch)
-    return Learnt(
-        [*slowest, ("overhead", rest)], effective_share(log_weights) if known else None, _metrics(parts, batch)
-    )
-
-
-def _metrics(parts: Sequence[Part], batch: Sequence[Experience]) -> dict[str, float]:
+def _metrics(results: Sequence[RankResult], batch: Sequence[Experience]) -> dict[str, float]:
     """Means over tokens of all passes, or over samples."""
-    tokens = max(1.0, sum(part.sums.get("tokens", 0.0) for part in parts))
-    told = [name for name in _BY_TOKEN if any(name in part.sums for part in parts)]
-    shares = {name: sum(part.sums.get(name, 0.0) for part in parts) / tokens for name in told}
-    norms = parts[0].gradient_norms
+    tokens = max(1.0, sum(one.sums.get("tokens", 0.0) for one in results))
+    names = [name for name in _BY_TOKEN if any(name in one.sums for one in results)]
+    shares = {name: sum(one.sums.get(name, 0.0) for one in results) / tokens for name in names}
+    norms = results[0].gradient_norms
     return {
         **{_BY_TOKEN[name]: share for name, share in shares.items()},
         "reward_mean": sum(sample.reward for sample in batch) / len(batch),

@@ -1,4 +1,4 @@
-"""What runs in a process of the trainer: one rank, made once, asked many times."""
+"""Functions that run in a process of the trainer: one rank, built once and called many times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlsim.core.child_processes import end_with_parent
 from rlsim.live.extras import require_live
-from rlsim.live.torch.recipe import Order, Part, Recipe
+from rlsim.live.torch.recipe import RankResult, Recipe, TrainRequest
 
 if TYPE_CHECKING:
     from rlsim.live.torch.rank import Rank
@@ -22,7 +22,7 @@ PATIENCE = timedelta(minutes=10)
 
 @dataclass(slots=True)
 class _Own:
-    """Of this process."""
+    """State of this process."""
 
     rank: Rank | None = None
     number: int = 0
@@ -47,9 +47,9 @@ def begin(recipe: Recipe, number: int, meeting_point: Path) -> None:
     _OWN.rank.warm_up()
 
 
-def train(order: Order) -> Part:
-    """The rank's share of an order."""
-    return _rank().train(order)
+def train(request: TrainRequest) -> RankResult:
+    """Train on the rank's share of a batch."""
+    return _rank().train(request)
 
 
 def save(file: Path) -> None:
@@ -58,7 +58,7 @@ def save(file: Path) -> None:
 
 
 def log_probs(sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Of every token but the first of each sequence."""
+    """Log-probability of every token but the first of each sequence."""
     return _rank().log_probs(sequences)
 
 
@@ -68,7 +68,7 @@ def _rank() -> Rank:
 
 
 def _meet(recipe: Recipe, number: int, meeting_point: Path) -> None:
-    """Over loopback: NCCL on GPUs, gloo on a CPU."""
+    """Meet the other ranks over loopback: NCCL on GPUs, gloo on a CPU."""
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     torch = require_live("torch")
     if recipe.device == "cuda":

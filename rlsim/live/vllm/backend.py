@@ -45,15 +45,15 @@ class Vllm:
         self.label = "real vLLM engines" + site.label
 
     def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
-        """What vLLM and the trainer cannot give; an absent vLLM is an error. The label says what is paced."""
+        """Faults for vLLM and the trainer; an absent vLLM is an error. The label says what is paced."""
         require_vllm()
         paced = paced_parts(plan)
         self.emulated, self.label = bool(paced), "real vLLM engines" + self._site.label + paced
-        found = [*refusals(plan, "vllm", device_of()), *trainer_refusals(plan)]
+        faults = [*refusals(plan, "vllm", device_of()), *trainer_refusals(plan)]
         if plan.scenario.sync.acceptance is not None:
             allowed = "left out: real replicas do not judge new weights by luck"
-            found.append(ParameterError("sync.acceptance", "probability", allowed))
-        return found
+            faults.append(ParameterError("sync.acceptance", "probability", allowed))
+        return faults
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's, or a task's."""
@@ -93,14 +93,14 @@ class PacedVllm:
         self.label = PACED_LABEL + site.label
 
     def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
-        """What vLLM cannot give."""
+        """Faults for vLLM and for a paced run."""
         require_vllm()
-        found = refusals(plan, "vllm-paced", "cpu")
+        faults = refusals(plan, "vllm-paced", "cpu")
         if plan.scenario.live.task is not None:
-            found.append(ParameterError("live.task", plan.scenario.live.task.name, "none: a paced run learns nothing"))
+            faults.append(ParameterError("live.task", plan.scenario.live.task.name, "none: a paced run learns nothing"))
         if plan.scenario.live.tool != "paced":
-            found.append(ParameterError("live.tool", plan.scenario.live.tool, "paced: durations are the scenario's"))
-        return found
+            faults.append(ParameterError("live.tool", plan.scenario.live.tool, "paced: durations are the scenario's"))
+        return faults
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's."""
@@ -126,10 +126,10 @@ class PacedVllm:
 
 
 def _versions() -> list[tuple[str, str]]:
-    found = []
+    versions = []
     for package in PACKAGES:
         try:
-            found.append((package, version(package)))
+            versions.append((package, version(package)))
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -1,4 +1,4 @@
-"""What a step of vLLM's scheduler holds, in the terms of the step law: decodes, KV tokens, chunks, pairs.
+"""Composition of a step of vLLM's scheduler, in the terms of the step law: decodes, KV tokens, chunks, pairs.
 
 The conventions are those of the simulated replica: a decode attends to all its tokens, the one to be computed
 included; whatever ends or continues the prefill of a request, be it a single token, is a chunk.
@@ -15,12 +15,12 @@ from rlsim.engine.steptime import StepTime, attention_pairs
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StepBatch:
     """The composition of one engine step."""
 
     decodes: int = 0
     kv_tokens: int = 0
-    """Of the decodes, the tokens to be computed included."""
+    """KV tokens of the decodes, the tokens to be computed included."""
     chunks: int = 0
     prefill_tokens: int = 0
     pairs: int = 0
@@ -43,7 +43,7 @@ class Composer:
     def __init__(self) -> None:
         self._decoding: set[str] = set()
 
-    def batch(self, plan: Any, requests: Mapping[str, Any]) -> Batch:
+    def batch(self, plan: Any, requests: Mapping[str, Any]) -> StepBatch:
         """The composition of ``plan``, vLLM's ``SchedulerOutput``; ``requests`` have been advanced by it."""
         self._decoding -= {new.req_id for new in plan.scheduled_new_reqs}
         self._decoding -= set(plan.scheduled_cached_reqs.resumed_req_ids) | set(plan.finished_req_ids)
@@ -60,4 +60,4 @@ class Composer:
         samplers = frozenset(name for name in plan.num_scheduled_tokens if not requests[name].is_prefill_chunk)
         self._decoding |= samplers
         preempted = len(plan.preempted_req_ids or ())
-        return Batch(decodes, kv_tokens, chunks, prefill_tokens, pairs, preempted, samplers)
+        return StepBatch(decodes, kv_tokens, chunks, prefill_tokens, pairs, preempted, samplers)

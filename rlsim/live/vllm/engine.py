@@ -25,21 +25,20 @@ from rlsim.live.running import MarkTeller
 from rlsim.live.vllm.pace import write_law
 from rlsim.live.vllm.setup import (
     EngineSetup,
-    engine_args,
+    engine_config,
     prepare_environment,
     require_vllm,
     sampling,
-    scheduler_name,
     segments,
     take,
     take_draft,
 )
 from rlsim.live.vllm.step_log import (
     TICKS_PER_NANOSECOND,
-    EndReader,
+    CallEndReader,
     EngineFiles,
     EngineReport,
-    StepNote,
+    StepRow,
     forget_steps,
     last_end_ns,
     read_steps,
@@ -49,14 +48,14 @@ from rlsim.live.vllm.step_log import (
 )
 
 ASK_AGAIN_SECONDS = 0.002
-"""Between two looks at what the engine has written down."""
+"""Interval of reading the engine's log."""
 WARM_TOKENS = 32
-"""Of the prompt and the response that a new engine makes first: its first steps take seconds."""
+"""Tokens of the prompt and the response of an engine's first call: its first steps take seconds."""
 CPU_EXIT_SECONDS = 1.0
-"""What a process without a device gets to end by itself."""
+"""Time for a process without a device to end by itself."""
 PACED_NICENESS = -10
 LAST_ABORT_SECONDS = 10.0
-"""What an engine gets to end its calls when the run is over."""
+"""Time for an engine to end its calls when the run is over."""
 _environment = threading.Lock()
 """Engines import vLLM one after another; those that see GPUs of their own start so too, as their processes inherit this
 one's environment."""
@@ -65,13 +64,13 @@ T = TypeVar("T")
 
 
 class VllmEngine:
-    """A replica; ``work`` is a folder of its own for what the engine writes down."""
+    """A replica; ``work`` is a folder of its own for the engine's log."""
 
     def __init__(self, replica: int, setup: EngineSetup, now: Now, work: Path) -> None:
         require_vllm()
         self.replica, self.setup = replica, setup
         self._now, self._files = now, EngineFiles(work)
-        self._ends = EndReader(self._files)
+        self._ends = CallEndReader(self._files)
         self._numbers = itertools.count()
         self._names: dict[int, str] = {}
         """Calls under way by sample, as the engine knows them."""
@@ -95,57 +94,45 @@ class VllmEngine:
         self._files.folder.mkdir(parents=True, exist_ok=True)
         if self.setup.law is not None:
             write_law(self.setup.law, self._files.law)
-        prepare_environment(self.setup.device)
+        prepare_environment(self.setup.threads if self.setup.device == "cpu" else None)
         self._llm = await asyncio.to_thread(self._create)
         for process in self._processes():
             self._sentinels.append(process.sentinel)
-            loop.add_reader(process.sentinel, self._note_loss)
-        self._bind()
+            loop.add_reader(process.sentinel, self._on_loss)
+        for process_id in self.process_ids:
+            self._bind_threads(process_id)
         await self._unless_lost(self._prepare())
 
     def _create(self) -> Any:
         with _environment:
+            from vllm.config import WeightTransferConfig
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            config = self._configuration()
+            from rlsim.live.vllm.weights import BACKEND
+
+            extension = "rlsim.live.vllm.worker.WorkerExtension"
+            transfer = WeightTransferConfig(backend=BACKEND)
+            config = engine_config(
+                self.setup, self._files, worker_extension_cls=extension, weight_transfer_config=transfer
+            )
             if self.setup.gpus:
                 with _visible(self.setup.gpus):
                     return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
-
-    def _configuration(self) -> Any:
-        from vllm import AsyncEngineArgs
-        from vllm.config import WeightTransferConfig
-
-        from rlsim.live.vllm.weights import BACKEND
-
-        transfer = WeightTransferConfig(backend=BACKEND)
-        config = AsyncEngineArgs(**engine_args(self.setup), weight_transfer_config=transfer).create_engine_config()
-        scheduling = config.scheduler_config
-        if self.setup.is_asynchronous is not None:
-            scheduling.async_scheduling = self.setup.is_asynchronous  # on a CPU vLLM turns it off whatever it is told
-        scheduling.scheduler_cls = scheduler_name(self.setup, bool(scheduling.async_scheduling))
-        config.additional_config = self._files
-        return config
 
     async def _prepare(self) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info={}))
         await self._llm.update_weight_version(str(self._served))
-        await self._warm_up()
-
-    async def _warm_up(self) -> None:
-        """The steps of a first call, which are none of the run's."""
         tokens = min(WARM_TOKENS, self.setup.max_model_len // 2)
-        request = Request(0, 0, tokens, tokens, tokens)
-        made, name = Made(), self._name(0)
-        await self._collect(Call(0, range(1, tokens + 1), tokens, True, 0, request), name, made)
+        first = Call(0, range(1, tokens + 1), tokens, True, 0, Request(0, 0, tokens, tokens, tokens))
+        await self._collect(first, self._name(0), Made())  # its steps are none of the run's
         await self._drop_kv()
         forget_steps(self._files)
 
     def _name(self, sample: int) -> str:
-        """Of a call, as the engine knows it; vLLM appends a dash and something random."""
+        """Name of a call for the engine; vLLM appends a dash and something random."""
         return f"s{sample}c{next(self._numbers)}"
 
     def _processes(self) -> list[Any]:
@@ -153,30 +140,26 @@ class VllmEngine:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Of EngineCore."""
+        """Ids of EngineCore's processes."""
         return tuple(process.pid for process in self._processes())
 
-    def _bind(self) -> None:
-        """All threads there are by now; later ones inherit it."""
-        for process in self.process_ids:
-            for thread in os.listdir(f"/proc/{process}/task"):
-                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended since, or we may not
-                    if self.setup.core is not None:
-                        os.sched_setaffinity(int(thread), {self.setup.core})
-                    if self.setup.law is not None:  # what has a pace to keep goes before what hands out tokens
-                        os.setpriority(os.PRIO_PROCESS, int(thread), PACED_NICENESS)
+    def _bind_threads(self, process_id: int) -> None:
+        """Set core and priority of all threads there are by now; later ones inherit them."""
+        for thread in os.listdir(f"/proc/{process_id}/task"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended since, or we may not
+                if self.setup.core is not None:
+                    os.sched_setaffinity(int(thread), {self.setup.core})
+                if self.setup.law is not None:  # what has a pace to keep goes before what hands out tokens
+                    os.setpriority(os.PRIO_PROCESS, int(thread), PACED_NICENESS)
 
     # -- loss -----------------------------------------------------------------------------------------
 
-    def _note_loss(self) -> None:
-        self._stop_watching()
-        if not self._lost.done():
-            self._lost.set_result(None)
-
-    def _stop_watching(self) -> None:
+    def _on_loss(self) -> None:
         for sentinel in self._sentinels:
             asyncio.get_running_loop().remove_reader(sentinel)
         self._sentinels.clear()
+        if not self._lost.done():
+            self._lost.set_result(None)
 
     async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of ``work``; ``EngineLostError`` as soon as the process is gone, whatever vLLM notices."""
@@ -196,58 +179,54 @@ class VllmEngine:
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    async def generate(self, call: Call, made: Made) -> None:
-        """Run a call to its end; if the engine is lost, ``made`` has what had arrived, by versions confirmed."""
+    async def generate(self, call: Call, output: Made) -> None:
+        """Run a call to its end; if the engine is lost, ``output`` has what had arrived, by versions confirmed."""
         name = self._name(call.sample)
         self._names[call.sample] = name
         self._arriving.add(call.sample)
         try:
-            await self._unless_lost(self._collect(call, name, made))
+            await self._unless_lost(self._collect(call, name, output))
         finally:
             self._arriving.discard(call.sample)
             if self._names.get(call.sample) == name:
                 del self._names[call.sample]
 
-    async def _collect(self, call: Call, name: str, made: Made) -> None:
+    async def _collect(self, call: Call, name: str, output: Made) -> None:
         from vllm import TokensPrompt
 
         prompt = TokensPrompt(prompt_token_ids=list(call.context))
         priority = call.priority if self.setup.scheduling_policy == "priority" else 0
-        # AsyncLLM.generate does the same, but does not tell when the call has been sent
-        outputs = await self._llm.add_request(name, prompt, sampling(self.setup, call), priority=priority)
+        # AsyncLLM.generate does the same, but does not say when the call has been sent
+        queue = await self._llm.add_request(name, prompt, sampling(self.setup, call), priority=priority)
         self._arriving.discard(call.sample)
-        output = None
-        while output is None or not output.finished:
-            output = outputs.get_nowait() or await outputs.get()
-            piece = output.outputs[0]
-            self._take(output, call, made)
+        request_output = None
+        while request_output is None or not request_output.finished:
+            request_output = queue.get_nowait() or await queue.get()
+            piece = request_output.outputs[0]
+            self._take(request_output, call, output)
         if piece.finish_reason not in ("stop", "length", "abort"):
             raise RlsimError(f"vLLM ended a call with {piece.finish_reason!r}")
         if piece.weight_versions is not None:
-            made.segments = segments(piece.weight_versions)
-        made.undelivered_tokens = await self._sampled(name) - len(made.tokens)
-        made.reason = piece.finish_reason
+            output.segments = segments(piece.weight_versions)
+        while (end := self._ends.take(name)) is None:
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+        output.undelivered_tokens = end.sampled_tokens - len(output.tokens)
+        output.reason = piece.finish_reason
 
     async def holds(self, samples: Sequence[int]) -> None:
         """Return once the calls have been sent: the engine takes what comes in order, paused or not."""
         while self._arriving.intersection(samples) and not self._lost.done():
             await asyncio.sleep(0)
 
-    def _take(self, output: Any, call: Call, made: Made) -> None:
-        piece, before = output.outputs[0], len(made.tokens)
-        take_draft(output, call, made)
+    def _take(self, request_output: Any, call: Call, output: Made) -> None:
+        piece, before = request_output.outputs[0], len(output.tokens)
+        take_draft(request_output, call, output)
         if not piece.token_ids:
             return
-        if made.first_token_at < 0:
-            made.first_token_at = self._now()
-        take(piece, made, self._served)
-        self._marks.grown(call, made, before, output.finished)
-
-    async def _sampled(self, name: str) -> int:
-        """Tokens that the engine made for a call which has ended, by its own count."""
-        while (note := self._ends.take(name)) is None:
-            await asyncio.sleep(ASK_AGAIN_SECONDS)
-        return note.sampled_tokens
+        if output.first_token_at < 0:
+            output.first_token_at = self._now()
+        take(piece, output, self._served)
+        self._marks.grown(call, output, before, request_output.finished)
 
     async def abort(self, samples: Sequence[int]) -> None:
         """End calls; returns when they have ended, so not before the step under way has."""
@@ -265,7 +244,7 @@ class VllmEngine:
         await self._unless_lost(self._llm.pause_generation(mode="keep", clear_cache=False))
 
     def last_step_end(self) -> Ticks:
-        """By the engine's own clock: vLLM answers a request to pause some 20 ms after its last step."""
+        """End of the last step by the engine's own clock: vLLM answers a pause some 20 ms after it."""
         end_ns = last_end_ns(self._files)
         return -1 if end_ns is None else (end_ns - zero_ns(self._now)) * TICKS_PER_NANOSECOND
 
@@ -307,7 +286,7 @@ class VllmEngine:
             raise RlsimError(f"the engine of replica {self.replica} kept its KV")
 
     async def sleep(self) -> None:
-        """KV is dropped; on a GPU its memory and that of the weights are given back (the weights wait in the host's).
+        """Drop the KV; on a GPU give back its memory and that of the weights, which wait in the host's.
 
         vLLM on a CPU has no sleep: nothing is given back there.
         """
@@ -321,7 +300,7 @@ class VllmEngine:
             await self._unless_lost(self._llm.collective_rpc("wake_up", kwargs={"tags": None}))
 
     async def log_probs_of(self, tokens: Sequence[int]) -> list[float]:
-        """Of each token but the first, given those before it, under the weights that are served; not while paused."""
+        """Log-probability of each token but the first under the weights that are served; not while paused."""
         return await self._unless_lost(self._score(tokens))
 
     async def _score(self, tokens: Sequence[int]) -> list[float]:
@@ -331,50 +310,45 @@ class VllmEngine:
         kind = RequestOutputKind.FINAL_ONLY
         sampling = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=kind)
         prompt, name = TokensPrompt(prompt_token_ids=list(tokens)), f"score{next(self._numbers)}"
-        found: Any = None
+        entries: Any = None
         async for output in self._llm.generate(prompt, sampling, name):
-            found = output.prompt_logprobs
-        return [at[token].logprob for at, token in zip(found[1:], tokens[1:], strict=True)]
+            entries = output.prompt_logprobs
+        return [entry[token].logprob for entry, token in zip(entries[1:], tokens[1:], strict=True)]
 
     # -- the end --------------------------------------------------------------------------------------
 
     async def close(self) -> Record:
-        """End calls, and the engine's process; what it noted of its steps, a lost engine's too."""
+        """End calls, and the engine's process; the record of its step log, a lost engine's too.
+
+        Calls under way are aborted, so that their count is exact; an engine that does not answer is ended all the same.
+        """
         if self._llm is not None:
-            await self._end_calls()
-            self._note_loss()
+            with contextlib.suppress(TimeoutError, EngineLostError):
+                await asyncio.wait_for(self.abort(list(self._names)), LAST_ABORT_SECONDS)
+                await asyncio.sleep(0)
+            self._on_loss()
             llm, self._llm = self._llm, None
             if llm.output_handler is not None:
                 llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown, CPU_EXIT_SECONDS if self.setup.device == "cpu" else None)
-            llm.shutdown = _nothing  # its finaliser calls it again, after the interpreter has taken vLLM apart
+            llm.shutdown = lambda: None  # its finaliser calls it again, after the interpreter has taken vLLM apart
         steps = self._steps()
-        told = report(steps)
+        sums = report(steps)
         rows = windows(self.replica, steps, zero_ns(self._now))
-        worst = to_seconds(told.worst_late_ticks)
-        return Record(rows, told.sampled_tokens, told.preemptions, told.late_steps, worst)
-
-    async def _end_calls(self) -> None:
-        """Abort what is under way, so that its count is exact; an engine that does not answer is ended all the same."""
-        with contextlib.suppress(TimeoutError, EngineLostError):
-            await asyncio.wait_for(self.abort(list(self._names)), LAST_ABORT_SECONDS)
-            await asyncio.sleep(0)
+        worst = to_seconds(sums.worst_late_ticks)
+        return Record(rows, sums.sampled_tokens, sums.preemptions, sums.late_steps, worst)
 
     def report(self) -> EngineReport:
         """Sums over the steps so far: tokens, preemptions, and how well a paced engine kept its pace."""
         return report(self._steps())
 
-    def _steps(self) -> list[StepNote]:
+    def _steps(self) -> list[StepRow]:
         return read_steps(self._files)
-
-
-def _nothing() -> None:
-    """In place of what has been done."""
 
 
 @contextlib.contextmanager
 def _visible(gpus: tuple[int, ...]) -> Iterator[None]:
-    """Processes started meanwhile see these GPUs."""
+    """Let processes that are started meanwhile see these GPUs."""
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rlsim.core.ticks import Ticks
 from rlsim.engine.steptime import StepTime
-from rlsim.live.vllm.batch import Batch
+from rlsim.live.vllm.batch import StepBatch
 
 GRACE_TICKS = 10**9
 """A millisecond after its time a step is not late yet: a sleep overshoots by a tenth of it, and the next step begins
@@ -21,34 +21,34 @@ on time all the same."""
 
 
 def lateness(behind: Ticks) -> Ticks:
-    """What counts of a step that ended ``behind`` its time."""
+    """Lateness of a step that ended ``behind`` its time, in ticks; 0 within the grace."""
     return behind if behind > GRACE_TICKS else 0
 
 
 def write_law(law: StepTime, path: Path) -> None:
-    """The law's integers, for the engine's process."""
+    """Write the law's integers, for the engine's process."""
     path.write_text(json.dumps(asdict(law)), encoding="ascii")
 
 
 def read_law(path: Path) -> StepTime:
-    """What :func:`write_law` wrote."""
+    """Read the law of :func:`write_law`."""
     return StepTime(**json.loads(path.read_text(encoding="ascii")))
 
 
-class Pace:
-    """When steps begin and are due, in ticks of any clock."""
+class StepPace:
+    """Times at which steps begin and are due, in ticks of any clock."""
 
     def __init__(self, law: StepTime) -> None:
         self._law = law
         self._began: Ticks = 0
         self._due: Ticks | None = None
-        """Of the last step, while there has been work ever since."""
+        """When the last step was due, while there has been work ever since."""
 
     def begin(self, now: Ticks) -> None:
         """A step is decided: it began when the last one was due, or now where the engine was idle."""
         self._began = now if self._due is None else self._due
 
-    def due(self, batch: Batch) -> tuple[Ticks, Ticks]:
+    def due(self, batch: StepBatch) -> tuple[Ticks, Ticks]:
         """Start and end of the step, by the law."""
         self._due = self._began + batch.ticks(self._law)
         return self._began, self._due

@@ -11,22 +11,21 @@ import time
 from typing import Any
 
 from rlsim.core.ticks import TICKS_PER_SECOND
-from rlsim.live.vllm.batch import Batch
-from rlsim.live.vllm.pace import Pace, lateness, read_law
-from rlsim.live.vllm.step_log import TICKS_PER_NANOSECOND
-from rlsim.live.vllm.step_log_scheduler import NotingScheduler
+from rlsim.live.vllm.pace import StepPace, lateness, read_law
+from rlsim.live.vllm.step_log import TICKS_PER_NANOSECOND, OpenStep
+from rlsim.live.vllm.step_log_scheduler import StepLogScheduler
 
 
 def _now() -> int:
     return time.monotonic_ns() * TICKS_PER_NANOSECOND
 
 
-class PacedScheduler(NotingScheduler):
+class PacedScheduler(StepLogScheduler):
     """Pads before the step's tokens are taken, so that what arrives meanwhile waits for the step's end."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._pace = Pace(read_law(self.files.law))
+        self._pace = StepPace(read_law(self.vllm_config.additional_config.law))
         self._span = (0, 0)
         self._ready = 0
 
@@ -37,26 +36,26 @@ class PacedScheduler(NotingScheduler):
 
     def update_from_output(self, plan: Any, output: Any) -> Any:
         """Wait until the step is due, and take its tokens."""
-        if id(plan) in self._open:
-            _, batch = self._open[id(plan)]
-            self._span = self._pace.due(batch)
+        step = self.step_log.open_steps.get(id(plan))
+        if step is not None:
+            self._span = self._pace.due(step.batch)
             time.sleep(max(0, self._span[1] - _now()) / TICKS_PER_SECOND)
             self._ready = _now()
         outputs = super().update_from_output(plan, output)
-        self._notice_idleness()
+        self._pause_if_idle()
         return outputs
 
-    def note_step(self, began_ns: int, batch: Batch) -> None:
-        """By the law's times, unless the step came late."""
+    def end_step(self, step: OpenStep) -> None:
+        """Write the law's times, unless the step came late."""
         start, due = self._span
         late = lateness(self._ready - due)
         begin_ns, end_ns = start // TICKS_PER_NANOSECOND, (due + late) // TICKS_PER_NANOSECOND
-        self.write_step(max(begin_ns, self._last_end_ns), end_ns, batch, due - start, late)
+        self.step_log.write(step, begin_ns, end_ns, law_ticks=due - start, late_ticks=late)
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls are aborted."""
+        """Abort calls."""
         ended = super().finish_requests(*args, **kwargs)
-        self._notice_idleness()
+        self._pause_if_idle()
         return ended
 
     def set_pause_state(self, pause_state: Any) -> None:
@@ -64,6 +63,6 @@ class PacedScheduler(NotingScheduler):
         super().set_pause_state(pause_state)
         self._pace.idle()
 
-    def _notice_idleness(self) -> None:
-        if not (self._open or any(self.get_request_counts())):
+    def _pause_if_idle(self) -> None:
+        if not (self.step_log.open_steps or any(self.get_request_counts())):
             self._pace.idle()

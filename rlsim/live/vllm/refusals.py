@@ -1,4 +1,4 @@
-"""What engines of a live run on vLLM cannot do, told before anything starts."""
+"""Refusals of a live run on vLLM: what its engines cannot do, before anything starts."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rlsim.scenario.pools import pool_key
 
 Backend = Literal["vllm", "vllm-paced"]
 BLOCK_TOKENS = 16
-"""VLLM's attention kernels work in multiples of it."""
+"""vLLM's attention kernels work in multiples of it."""
 
 
 def refusals(plan: ResolvedScenario, backend: Backend, device: Device) -> list[ParameterError]:
-    """What of the plan the engines cannot give, each fault with the key of the scenario that asks for it.
+    """Faults of the scenario that the engines cannot serve, each with its key.
 
     A paced engine takes the pool's device and split from its step law, so any split of one engine goes.
     """
-    found = [fault for pool in plan.pools for fault in _pool_faults(plan, pool, backend, device)]
+    faults = [fault for pool in plan.pools for fault in _pool_faults(plan, pool, backend, device)]
     if plan.scenario.rollout.kv_while_waiting != "keep":
         kept = plan.scenario.rollout.kv_while_waiting
         allowed = "keep: a live engine holds the KV of earlier turns in its prefix cache as long as there is room"
-        found.append(ParameterError("rollout.kv_while_waiting", kept, allowed))
-    found += contention_faults(plan) if backend == "vllm-paced" else ()
-    return found + list(_policy_faults(plan)) + watched(plan)
+        faults.append(ParameterError("rollout.kv_while_waiting", kept, allowed))
+    faults += contention_faults(plan) if backend == "vllm-paced" else ()
+    return faults + list(_policy_faults(plan)) + watched(plan)
 
 
 def watched(plan: ResolvedScenario) -> list[ParameterError]:
-    """Signals that nothing tells of responses to a task while they are made; without one, the learning model does."""
+    """Faults of signals that nothing gives of a task's responses; without a task the learning model gives them."""
     allocation = plan.policy(plan.shape).allocation
     if not isinstance(allocation, Watches) or plan.scenario.live.task is None:
         return []
@@ -48,14 +48,14 @@ def watched(plan: ResolvedScenario) -> list[ParameterError]:
 
 
 def contention_faults(plan: ResolvedScenario) -> Iterator[ParameterError]:
-    """Engines whose speed is put in are not slowed down by what happens beside them."""
+    """Faults of contention: engines whose speed is put in are not slowed down by what happens beside them."""
     for key, factor in plan.scenario.contention.model_dump().items():
         if factor != 1:
             yield ParameterError(f"contention.{key}", factor, "1: emulated engines and trainers keep their own pace")
 
 
 def _policy_faults(plan: ResolvedScenario) -> Iterator[ParameterError]:
-    """KV does not move between live engines."""
+    """Faults of parts: KV does not move between live engines, and live trainers check no drafts."""
     policy = plan.policy(plan.shape)
     if isinstance(policy.ordering, FetchesKv) or policy.ordering.shares_kv:
         yield _moves_kv("ordering", policy.ordering)
@@ -84,20 +84,16 @@ def _pool_faults(
     if rollout.data_parallel > 1:
         yield _fault(plan, pool, "data_parallel", "1: every live replica is an engine of its own")
     if pool.limits.discipline != VLLM:
-        found = rollout.discipline.model_dump(exclude_defaults=True)
-        yield _fault(plan, pool, "discipline", "nothing: live engines schedule by vLLM's own rules", found)
+        rules = rollout.discipline.model_dump(exclude_defaults=True)
+        yield _fault(plan, pool, "discipline", "nothing: live engines schedule by vLLM's own rules", rules)
     if pool.limits.block_size % BLOCK_TOKENS:
         yield _fault(plan, pool, "block_size", f"a multiple of {BLOCK_TOKENS}, as vLLM's kernels need")
     if backend == "vllm-paced":
-        yield from _pace_faults(plan, pool)
+        cv = rollout.step_time.noise_cv
+        if cv:
+            yield _fault(plan, pool, "step_time.noise_cv", "0: a paced engine keeps to the step law itself", cv)
     else:
         yield from _split_faults(plan, pool, device)
-
-
-def _pace_faults(plan: ResolvedScenario, pool: ResolvedPool) -> Iterator[ParameterError]:
-    cv = pool.rollout.step_time.noise_cv
-    if cv:
-        yield _fault(plan, pool, "step_time.noise_cv", "0: a paced engine keeps to the step law itself", cv)
 
 
 def _split_faults(plan: ResolvedScenario, pool: ResolvedPool, device: Device) -> Iterator[ParameterError]:
@@ -110,8 +106,8 @@ def _split_faults(plan: ResolvedScenario, pool: ResolvedPool, device: Device) ->
         yield _fault(plan, pool, "sm_share", "left out: live engines do not share GPUs", pool.sm_share)
 
 
-def _fault(plan: ResolvedScenario, pool: ResolvedPool, field: str, allowed: str, found: Any = None) -> ParameterError:
-    """At the key where the pool, or else the rollout section, sets the field."""
+def _fault(plan: ResolvedScenario, pool: ResolvedPool, field: str, allowed: str, value: Any = None) -> ParameterError:
+    """Fault at the key where the pool, or else the rollout section, sets the field."""
     whole = plan.scenario.rollout
     key = pool_key(whole, plan.pools.index(pool), field) if whole.pools else field
-    return ParameterError(f"rollout.{key}", getattr(pool.rollout, field) if found is None else found, allowed)
+    return ParameterError(f"rollout.{key}", getattr(pool.rollout, field) if value is None else value, allowed)

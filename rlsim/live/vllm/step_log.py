@@ -1,4 +1,4 @@
-"""What a real engine writes down as it runs: its steps, and how many tokens each call had at its end.
+"""Step log of a real engine: its steps, and how many tokens each call had at its end.
 
 The scheduler inside the engine's process writes, one line at a time, so that a killed engine leaves all but the line
 it was writing; the process that drives it reads. Times in the files are nanoseconds of CLOCK_MONOTONIC, which the
@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rlsim.core.log import WindowRow
 from rlsim.core.ticks import Ticks
 from rlsim.live.protocols import Now
+from rlsim.live.vllm.batch import Composer, StepBatch
 
 TICKS_PER_NANOSECOND = 1000
 LAST_BYTES = 1024
 """More than a step takes on disk."""
 GAP_TICKS = 10**9
-"""Between two equal steps that are told as one window: what an engine needs to hand out tokens, a millisecond."""
+"""Longest gap between two equal steps of one window: what an engine needs to hand out tokens, a millisecond."""
 
 
-class StepNote(NamedTuple):
+class StepRow(NamedTuple):
     """One engine step."""
 
     start_ns: int
@@ -39,9 +41,13 @@ class StepNote(NamedTuple):
     """How long the step was to last; 0 for an engine that keeps no pace."""
     late_ticks: Ticks = 0
     """By how much it ended after its time."""
+    pairs: int = 0
+    """(query, key) pairs of the chunks."""
+    cpu_ns: int = 0
+    """CPU time of all threads of the engine's process meanwhile."""
 
 
-class EndNote(NamedTuple):
+class CallEnd(NamedTuple):
     """The end of a call, by the engine's own count."""
 
     output_tokens: int
@@ -61,8 +67,12 @@ class EngineFiles:
     folder: Path
 
     def compute_hash(self) -> str:
-        """Of what compiled graphs depend on: nothing. vLLM asks."""
+        """A constant, for vLLM: compiled graphs depend on nothing here."""
         return "rlsim"
+
+    def open(self) -> StepLogWriter:
+        """Begin the log, in the engine's process."""
+        return StepLogWriter(self)
 
     @property
     def law(self) -> Path:
@@ -80,56 +90,124 @@ class EngineFiles:
         return self.folder / "ends.txt"
 
 
-class NoteWriter:
-    """Appends to both files, line by line."""
+class StepLogWriter:
+    """Appends to both files of an engine, line by line."""
 
     def __init__(self, files: EngineFiles) -> None:
         self._steps = files.steps.open("a", buffering=1, encoding="ascii")
         self._ends = files.ends.open("a", buffering=1, encoding="ascii")
 
-    def step(self, note: StepNote) -> None:
+    def step(self, row: StepRow) -> None:
         """Write a step."""
-        self._steps.write(" ".join(map(str, note)) + "\n")
+        self._steps.write(" ".join(map(str, row)) + "\n")
 
-    def end(self, call: str, note: EndNote) -> None:
+    def end(self, call: str, end: CallEnd) -> None:
         """Write the end of a call."""
-        self._ends.write(f"{call} {note.output_tokens} {note.thrown_tokens}\n")
+        self._ends.write(f"{call} {end.output_tokens} {end.thrown_tokens}\n")
 
 
-class EndReader:
+class StepSink(Protocol):
+    """Takes the rows of a step log."""
+
+    def step(self, row: StepRow) -> None:
+        """Keep a step."""
+
+    def end(self, call: str, end: CallEnd) -> None:
+        """Keep the end of a call."""
+
+
+class OpenStep(NamedTuple):
+    """A step that the scheduler has decided and whose tokens have not been taken yet."""
+
+    began_ns: int
+    began_cpu_ns: int
+    batch: StepBatch
+
+
+class StepLog:
+    """Turns a scheduler's plans and their ends into rows.
+
+    A step lasts from its scheduling to the end of its update, or from the end of the step before if that is later:
+    with asynchronous scheduling step N+1 is scheduled while N runs.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[StepRow], None],
+        clock: Callable[[], int] = time.monotonic_ns,
+        cpu_clock: Callable[[], int] = time.process_time_ns,
+    ) -> None:
+        self._write, self._clock, self._cpu_clock = write, clock, cpu_clock
+        self._composer = Composer()
+        self.open_steps: dict[int, OpenStep] = {}
+        """By the identity of their plan."""
+        self._last_end_ns = self._last_cpu_ns = 0
+
+    def now(self) -> tuple[int, int]:
+        """Wall-clock and CPU time in nanoseconds."""
+        return self._clock(), self._cpu_clock()
+
+    def begin(self, plan: Any, began: tuple[int, int], requests: Mapping[str, Any]) -> None:
+        """Open the step of ``plan``, decided since ``began``; ``requests`` have already been advanced by it."""
+        if plan.total_num_scheduled_tokens:
+            self.open_steps[id(plan)] = OpenStep(*began, self._composer.batch(plan, requests))
+
+    def take(self, plan: Any) -> OpenStep | None:
+        """Close the step of ``plan``; None for a plan of nothing."""
+        return self.open_steps.pop(id(plan), None)
+
+    def end(self, step: OpenStep) -> None:
+        """Write a step that ends now."""
+        self.write(step, step.began_ns, self._clock())
+
+    def write(self, step: OpenStep, start_ns: int, end_ns: int, law_ticks: Ticks = 0, late_ticks: Ticks = 0) -> None:
+        """Write a step from ``start_ns``, or from the end of the step before, to ``end_ns``."""
+        batch, cpu_now = step.batch, self._cpu_clock()
+        row = StepRow(
+            start_ns=max(start_ns, self._last_end_ns),
+            end_ns=end_ns,
+            decodes=batch.decodes,
+            kv_tokens=batch.kv_tokens,
+            chunks=batch.chunks,
+            prefill_tokens=batch.prefill_tokens,
+            sampled_tokens=len(batch.samplers),
+            preempted=batch.preempted,
+            law_ticks=law_ticks,
+            late_ticks=late_ticks,
+            pairs=batch.pairs,
+            cpu_ns=cpu_now - max(step.began_cpu_ns, self._last_cpu_ns),
+        )
+        self._last_end_ns, self._last_cpu_ns = end_ns, cpu_now
+        self._write(row)
+
+
+class CallEndReader:
     """Looks up ends of calls while the engine runs."""
 
     def __init__(self, files: EngineFiles) -> None:
         self._path = files.ends
         self._read_bytes = 0
-        self._found: dict[str, EndNote] = {}
+        self._ends: dict[str, CallEnd] = {}
 
-    def take(self, call: str) -> EndNote | None:
+    def take(self, call: str) -> CallEnd | None:
         """The end of a call, once; None where it has not been written yet."""
-        if call not in self._found:
-            self._read_on()
-        return self._found.pop(call, None)
-
-    def _read_on(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._read_bytes)
-            whole, _, _ = file.read().rpartition(b"\n")
-        if not whole:
-            return
-        self._read_bytes += len(whole) + 1
-        for line in whole.decode("ascii").split("\n"):
-            call, output, thrown = line.split()
-            self._found[call] = EndNote(int(output), int(thrown))
+        if call not in self._ends and self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._read_bytes)
+                whole, newline, _ = file.read().rpartition(b"\n")
+            self._read_bytes += len(whole) + len(newline)
+            for line in whole.decode("ascii").splitlines():
+                name, output, thrown = line.split()
+                self._ends[name] = CallEnd(int(output), int(thrown))
+        return self._ends.pop(call, None)
 
 
-def read_steps(files: EngineFiles) -> list[StepNote]:
+def read_steps(files: EngineFiles) -> list[StepRow]:
     """All steps in order, but for a last line that is not whole."""
     if not files.steps.exists():
         return []
     whole, _, _ = files.steps.read_text(encoding="ascii").rpartition("\n")
-    return [StepNote(*map(int, line.split())) for line in whole.split("\n") if line]
+    return [StepRow(*map(int, line.split())) for line in whole.split("\n") if line]
 
 
 def forget_steps(files: EngineFiles) -> None:
@@ -145,7 +223,7 @@ def last_end_ns(files: EngineFiles) -> int | None:
     with files.steps.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
         lines = file.read().split(b"\n")[:-1]
-    return int(lines[-1].split()[StepNote._fields.index("end_ns")]) if lines else None
+    return int(lines[-1].split()[StepRow._fields.index("end_ns")]) if lines else None
 
 
 def zero_ns(now: Now) -> int:
@@ -153,31 +231,31 @@ def zero_ns(now: Now) -> int:
     return time.monotonic_ns() - now() // TICKS_PER_NANOSECOND
 
 
-def windows(replica: int, steps: list[StepNote], zero: int) -> list[WindowRow]:
+def windows(replica: int, steps: list[StepRow], zero: int) -> list[WindowRow]:
     """Steps as rows of the run's log; decode steps of the same requests in close order are one row.
 
     Equal counts of decodes whose KV has grown by a token each are the same requests: who enters does so in a chunk.
     """
     rows: list[WindowRow] = []
     for step in steps:
-        row = _row(replica, step, zero)
-        if rows and _goes_on(rows[-1], row):
-            last = rows[-1]
+        row = WindowRow(
+            replica=replica,
+            start=(step.start_ns - zero) * TICKS_PER_NANOSECOND,
+            end=(step.end_ns - zero) * TICKS_PER_NANOSECOND,
+            steps=1,
+            decodes=step.decodes,
+            chunks=step.chunks,
+            prefill_tokens=step.prefill_tokens,
+            kv_tokens=step.kv_tokens,
+        )
+        last = rows[-1] if rows else row
+        has_grown = row.kv_tokens == last.kv_tokens + last.steps * last.decodes
+        is_same = not (last.chunks or row.chunks) and row.decodes == last.decodes and has_grown
+        if rows and is_same and row.start - last.end <= GAP_TICKS:
             rows[-1] = last._replace(end=row.end, steps=last.steps + 1)
         else:
             rows.append(row)
     return rows
-
-
-def _row(replica: int, step: StepNote, zero: int) -> WindowRow:
-    start, end = ((at - zero) * TICKS_PER_NANOSECOND for at in (step.start_ns, step.end_ns))
-    return WindowRow(replica, start, end, 1, step.decodes, step.chunks, step.prefill_tokens, step.kv_tokens)
-
-
-def _goes_on(last: WindowRow, row: WindowRow) -> bool:
-    grown = last.kv_tokens + last.steps * last.decodes
-    is_same = not (last.chunks or row.chunks) and row.decodes == last.decodes and row.kv_tokens == grown
-    return is_same and row.start - last.end <= GAP_TICKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +277,11 @@ class EngineReport:
 
     @property
     def late_share(self) -> float:
-        """Of the steps."""
+        """Share of the steps that were late."""
         return self.late_steps / self.steps if self.steps else 0.0
 
 
-def report(steps: list[StepNote]) -> EngineReport:
+def report(steps: list[StepRow]) -> EngineReport:
     """Sums over all steps."""
     late = [step.late_ticks for step in steps if step.late_ticks]
     return EngineReport(

