@@ -13,7 +13,18 @@ from typing import Annotated
 
 import typer
 
-from rlsim.cli.options import ArmName, AsJson, Kept, ScenarioFile, Sets, Workers, let_readers_leave, progress
+from rlsim.cli.options import (
+    ArmName,
+    AsJson,
+    Cluster,
+    Out,
+    RayAddress,
+    ScenarioFile,
+    Sets,
+    Workers,
+    let_readers_leave,
+    progress,
+)
 from rlsim.core.errors import DeadlockError, RlsimError
 from rlsim.scenario.document import load
 
@@ -28,20 +39,20 @@ app = typer.Typer(
 @app.command()
 def claims(
     files: Annotated[list[Path], typer.Argument(help="Scenario files with a headline section.", show_default=False)],
-    out: Kept = None,
+    out: Out = None,
     as_json: AsJson = False,
     workers: Workers = None,
+    cluster: Cluster = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Look for published speed-ups over the conditions that their sources leave open."""
     from evidence import claims as published
-    from evidence.claim_runs import make
-    from rlsim.studies.runs.executor import Processes
-    from rlsim.studies.runs.store import opened
+    from rlsim.cli.runs import executor
 
     hunts = [published.hunt(load(str(file))) for file in files]
-    runs = len({order.key for hunt in hunts for order in hunt.orders})
-    with opened(out) as store, Processes(workers, make) as makers, progress(runs) as done:
-        brackets = published.brackets(hunts, store, makers, done)
+    count = len({request.key for hunt in hunts for request in hunt.requests})
+    with executor(out, workers, cluster, ray_address, count) as runs:
+        brackets = published.brackets(hunts, runs)
     print(published.as_json(brackets) if as_json else published.as_text(brackets), end="")
 
 
@@ -62,15 +73,19 @@ def fit_published_numbers(
 def cases_page(
     page: Annotated[Path, typer.Argument(help="Page whose table is replaced, between its markers.")],
     cases: Annotated[Path, typer.Option("--cases", help="Directory of cases.")] = Path("scenarios/cases"),
+    out: Out = None,
     workers: Workers = None,
+    cluster: Cluster = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Answer users' questions and put the table of answers into a page."""
     from evidence.cases_page import put
+    from rlsim.cli.runs import executor
     from rlsim.studies.explain.cases import answers, case_files, read_case
 
     questions = [read_case(file) for file in case_files(cases)]
-    with progress(sum(len(question.tasks) for question in questions)) as done:
-        put(page, answers(questions, lambda outcome: done(1), workers))
+    with executor(out, workers, cluster, ray_address, None) as runs:
+        put(page, answers(questions, runs))
     print(f"written to {page}", file=sys.stderr)
 
 

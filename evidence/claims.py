@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from io import StringIO
 from typing import Any
 
-from evidence.claim_runs import orders, progress_of
 from rlsim import __version__
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.resolve import resolve
@@ -24,10 +22,11 @@ from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.override import UnsetKeyError, override
 from rlsim.scenario.schema import Headline, PointConfig, Scenario
-from rlsim.studies.runs.executor import Makers, Order, made_all
-from rlsim.studies.runs.store import Made, RunStore
-from rlsim.studies.sweep import number
+from rlsim.studies.runs.executor import RunExecutor
+from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest, number, requests_of
 
+MEASURES = frozenset({"latency", "progress"})
+"""What claims need of a run beside its metrics."""
 WIDTH = 118
 """Columns of the printed table."""
 
@@ -84,8 +83,8 @@ class Case:
     """The runs under one set of conditions, replication by replication."""
 
     label: str
-    baseline: tuple[Order, ...]
-    improved: tuple[Order, ...]
+    baseline: tuple[RunRequest, ...]
+    improved: tuple[RunRequest, ...]
     target: float | None = None
     """Success to reach."""
 
@@ -98,10 +97,10 @@ class Hunt:
     cases: tuple[Case, ...]
 
     @property
-    def orders(self) -> list[Order]:
+    def requests(self) -> list[RunRequest]:
         """All runs, each once, by condition, those of the baseline first."""
-        asked = (order for case in self.cases for order in (*case.baseline, *case.improved))
-        return list({order.key: order for order in asked}.values())
+        requests = (request for case in self.cases for request in (*case.baseline, *case.improved))
+        return list({request.key: request for request in requests}.values())
 
 
 def hunt(document: Document) -> Hunt:
@@ -120,29 +119,20 @@ def hunt(document: Document) -> Hunt:
     return Hunt(headline, tuple(cases))
 
 
-def brackets(
-    hunts: Sequence[Hunt], store: RunStore, makers: Makers, done: Callable[[int], None] = lambda runs: None
-) -> list[Bracket]:
+def brackets(hunts: Sequence[Hunt], runs: RunExecutor) -> list[Bracket]:
     """Run both arms of every headline under every set of conditions.
 
-    Runs that the store has are not made again; the others are kept as they end. ``done`` is told how many more have
-    ended, at first of those that were there. Runs that conditions or headlines have in common are made once.
+    Runs that conditions or headlines have in common are made once. Raises the error of a run that cannot come to its
+    end: a ratio needs every run.
     """
-    asked = {order.key: order for one in hunts for order in one.orders}
-    done(sum(store.find(*key) is not None for key in asked))
-    made = made_all(list(asked.values()), store.find, makers, partial(_keep, store, done))
-    return [_bracket(one, made) for one in hunts]
+    records = runs.run_all([request for hunt in hunts for request in hunt.requests], must_end=True)
+    return [_bracket(one, records) for one in hunts]
 
 
-def _keep(store: RunStore, done: Callable[[int], None], made: Made) -> None:
-    store.add(made)
-    done(1)
-
-
-def _bracket(asked: Hunt, made: Mapping[tuple[str, int], Made]) -> Bracket:
+def _bracket(asked: Hunt, records: Mapping[RunKey, RunRecord]) -> Bracket:
     found = []
     for case in asked.cases:
-        base, better = ([made[order.key] for order in arm] for arm in (case.baseline, case.improved))
+        base, better = ([records[request.key] for request in arm] for arm in (case.baseline, case.improved))
         also = asked.headline.also
         other = None if also is None else ratio(asked.headline, base, better, also, case.target)
         found.append(Found(case.label, ratio(asked.headline, base, better, None, case.target), other))
@@ -175,8 +165,8 @@ def conditioned(scenarios: Mapping[str, Scenario], arm: str, point: PointConfig)
 
 def ratio(
     headline: Headline,
-    base: Sequence[Made],
-    better: Sequence[Made],
+    base: Sequence[RunRecord],
+    better: Sequence[RunRecord],
     measure: str | None = None,
     target: float | None = None,
 ) -> Estimate:
@@ -191,7 +181,7 @@ def ratio(
         before, after = _successes(base, better)
         return paired_ratio(after, before)
     if measure in _TIMES:
-        base_seconds, better_seconds = ([number(one, _TIMES[measure]) for one in runs] for runs in (base, better))
+        base_seconds, better_seconds = ([_figure(one, _TIMES[measure]) for one in runs] for runs in (base, better))
         return paired_ratio(base_seconds, better_seconds)
     return paired_ratio([_RATES[measure](one) for one in better], [_RATES[measure](one) for one in base])
 
@@ -258,53 +248,58 @@ def _headline(document: Document) -> tuple[Headline, dict[str, Scenario]]:
     return headline, scenarios
 
 
-def _planned(name: str, scenario: Scenario) -> tuple[Order, ...]:
-    resolve(scenario)
-    return orders(name, scenario)
+def _planned(name: str, scenario: Scenario) -> tuple[RunRequest, ...]:
+    replications = range(scenario.run.replications)
+    return tuple(requests_of(name, scenario, replications, MEASURES, resolved=resolve(scenario)))
 
 
-def _throughput(told: Made) -> float:
+def _figure(record: RunRecord, name: str) -> float:
+    """A number of a run by name: of its latency or of its metrics."""
+    value = getattr(record.latency, name, None)
+    return number(record, name) if value is None else float(value)
+
+
+def _throughput(record: RunRecord) -> float:
     """Trained response tokens a second."""
-    return number(told, "response_tokens_per_second")
+    return number(record, "response_tokens_per_second")
 
 
-def _rollout_rate(told: Made) -> float:
+def _rollout_rate(record: RunRecord) -> float:
     """Trained response tokens a second in which any replica works."""
-    return _throughput(told) * number(told, "step_seconds") / number(told, "generation_seconds_per_step")
+    return _throughput(record) * number(record, "step_seconds") / number(record, "generation_seconds_per_step")
 
 
-def _collection_rate(told: Made) -> float:
+def _collection_rate(record: RunRecord) -> float:
     """Trained response tokens a second in which the trainer waits: generation, tools and rewards in one."""
-    return _throughput(told) * number(told, "step_seconds") / number(told, "wait_seconds_per_step")
+    return _throughput(record) * number(record, "step_seconds") / number(record, "wait_seconds_per_step")
 
 
-def _used(target: float | None, runs: Sequence[Made], used: str) -> list[float]:
+def _used(target: float | None, runs: Sequence[RunRecord], used: str) -> list[float]:
     """What each run used up to the target."""
     assert target is not None, "a measure to a target has one"
     found = []
-    for told in runs:
-        amount = used_at(_progress(told), target, used)
+    for record in runs:
+        amount = used_at(_progress(record), target, used)
         if amount is None:
-            reached = f"{_progress(told)['success'][-1]:.3f} in {told.label}, replication {told.replication}"
+            reached = f"{_progress(record)['success'][-1]:.3f} in {record.label}, replication {record.replication}"
             allowed = f"a success that every run reaches ({reached}), or more run.steps"
             raise ParameterError("headline.target_share", f"a success of {target:.3f}", allowed)
         found.append(amount)
     return found
 
 
-def _successes(base: Sequence[Made], better: Sequence[Made]) -> tuple[list[float], list[float]]:
+def _successes(base: Sequence[RunRecord], better: Sequence[RunRecord]) -> tuple[list[float], list[float]]:
     """Success of both arms after as many rollouts as both have made, replication by replication."""
     pairs = []
     for one, other in zip(base, better, strict=True):
         most = min(_progress(one)["rollouts"][-1], _progress(other)["rollouts"][-1])
-        pairs.append([success_at(_progress(told), "rollouts", most) or 0.0 for told in (one, other)])
+        pairs.append([success_at(_progress(record), "rollouts", most) or 0.0 for record in (one, other)])
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def _progress(told: Made) -> Columns:
-    progress = progress_of(told)
-    assert progress is not None, "success is measured of runs that learn"
-    return progress
+def _progress(record: RunRecord) -> Columns:
+    assert record.progress is not None, "success is measured of runs that learn"
+    return record.progress
 
 
 _USED = {
@@ -322,11 +317,11 @@ _TIMES = {
     "latency_p99": "latency_p99_seconds",
 }
 """Names among the figures of a run."""
-_RATES: dict[str, Callable[[Made], float]] = {
+_RATES: dict[str, Callable[[RunRecord], float]] = {
     "throughput": _throughput,
     "rollout": _rollout_rate,
     "collection": _collection_rate,
-    "goodput": lambda told: number(told, "goodput_per_second"),
+    "goodput": lambda record: _figure(record, "goodput_per_second"),
 }
 
 

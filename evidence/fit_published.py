@@ -10,7 +10,8 @@ from rlsim.scenario.published import Published
 from rlsim.scenario.schema import Scenario
 from rlsim.studies.compare import plans, varied
 from rlsim.studies.measures import measure
-from rlsim.studies.runs.record import Task, perform_all
+from rlsim.studies.runs.executor import local_executor
+from rlsim.studies.runs.record import requests_of
 
 TOLERANCE = 0.001
 """Relative, of the number."""
@@ -38,9 +39,10 @@ def fit_published(document: Document, arm: str | None) -> Iterator[str]:
 
 def predicted(scenario: Scenario, quantity: str = "step_seconds") -> float:
     """Mean of a quantity over the scenario's replications."""
-    asked = [Task(scenario.name, scenario, replication) for replication in range(scenario.run.replications)]
-    outcomes = perform_all(asked)
-    return sum(measure(outcome, quantity) for outcome in outcomes) / len(outcomes)
+    requests = requests_of(scenario.name, scenario, range(scenario.run.replications))
+    with local_executor(workers=None) as runs:
+        records = runs.run_all(requests, must_end=True)
+    return sum(measure(records[request.key], quantity) for request in requests) / len(requests)
 
 
 def _solved(scenario: Scenario, row: Published) -> Generator[str, None, Scenario]:

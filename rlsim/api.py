@@ -23,6 +23,7 @@ from rlsim.scenario.document import load as load_document
 from rlsim.scenario.override import settings_tree
 from rlsim.studies.compare import Comparison, compare_plans, plans
 from rlsim.studies.race import Race, race_plans
+from rlsim.studies.runs.executor import local_executor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +53,14 @@ def compare(
 ) -> Comparison:
     """Simulate all arms of a document, or all variants, on common luck; with ``out``, save what ``--out`` saves.
 
+    Runs that ``out`` has from an earlier call are not made again.
+
     ``workers`` above 1 starts processes: in a script, only under ``if __name__ == "__main__":``.
     """
     made = plans(study) if isinstance(study, Document) else dict(study)
-    told = compare_plans(made, None if out is None else Path(out), workers)
+    directory = None if out is None else Path(out)
+    with local_executor(directory, workers) as runs:
+        told = compare_plans(made, runs, directory)
     if out is not None:
         from rlsim.studies.save import save_comparison
 
@@ -66,7 +71,8 @@ def compare(
 def race(study: Document | Mapping[str, ResolvedScenario], to: float, workers: int = 1) -> Race:
     """Race arms or variants, all with a learning section, to the success ``to``, 0 to 1; ``workers`` as above."""
     made = plans(study) if isinstance(study, Document) else dict(study)
-    return race_plans(made, to, workers=workers)
+    with local_executor(workers=workers) as runs:
+        return race_plans(made, to, runs)
 
 
 def simulate(made: ResolvedScenario, replication: int = 0) -> FinishedRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +12,10 @@ import typer
 
 from rlsim.cli import calibrate, live, optimize, policies, profile, study, validate
 from rlsim.cli import report as reports
-from rlsim.cli.options import ArmName, AsJson, Out, Overlays, ScenarioFile, Sets, Workers
+from rlsim.cli.options import ArmName, AsJson, Cluster, Out, Overlays, RayAddress, ScenarioFile, Sets, Workers
 
 if TYPE_CHECKING:
     from rlsim.scenario.document import Document
-    from rlsim.studies.runs.record import Outcome
 
 app = typer.Typer(
     help="Simulate reinforcement-learning post-training of language models, before buying the GPUs.",
@@ -112,10 +111,12 @@ def compare(
     out: Out = None,
     as_json: AsJson = False,
     workers: Workers = None,
+    cluster: Cluster = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Simulate all arms of a scenario on the same luck and put them side by side."""
     with _provenance(out, "compare", scenario, overlays, sets):
-        _compare(_load(scenario, overlays, sets), out, as_json, workers)
+        _compare(_load(scenario, overlays, sets), out, as_json, workers, cluster, ray_address)
 
 
 @app.command()
@@ -137,7 +138,8 @@ def plot(
     directory: Annotated[Path, typer.Argument(help="A run saved with --out (a replication's directory).")],
 ) -> None:
     """Draw the timeline, the running requests and the histograms of a saved run."""
-    from rlsim.studies.save import load_tables, save_run_figures
+    from rlsim.studies.runs.files import save_run_figures
+    from rlsim.studies.save import load_tables
 
     for path in save_run_figures(directory, load_tables(directory), directory.parent.name):
         print(path)
@@ -209,33 +211,25 @@ def _compare(
     out: Path | None,
     as_json: bool,
     workers: int | None,
+    cluster: str | None = None,
+    ray_address: str | None = None,
+    *,
     arm: str | None = None,
     single: bool = False,
 ) -> None:
-    from rlsim.studies.compare import compare_plans, plans, tasks
+    from rlsim.cli.runs import executor
+    from rlsim.studies.compare import compare_plans, plans, run_count
     from rlsim.studies.text import comparison as present
 
-    made = plans(document)
+    resolved = plans(document)
     if single:
         document.resolve(arm)
-        made = {name: found for name, found in made.items() if arm is None or name == arm}
-    with _progress(len(tasks(made, None))) as done:
-        told = compare_plans(made, out, workers, done)
+        resolved = {name: one for name, one in resolved.items() if arm is None or name == arm}
+    with executor(out, workers, cluster, ray_address, run_count(resolved)) as runs:
+        comparison = compare_plans(resolved, runs, out)
     if out is not None:
         from rlsim.studies.save import save_comparison
 
-        save_comparison(out, told)
+        save_comparison(out, comparison)
         print(f"saved to {out}", file=sys.stderr)
-    print(present.as_json(told) if as_json else present.as_text(told, detailed=single), end="")
-
-
-@contextmanager
-def _progress(runs: int) -> Iterator[Callable[[Outcome], None]]:
-    """A bar on stderr that counts runs."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("runs", total=runs)
-        yield lambda outcome: progress.update(bar, advance=1, description=outcome.name)
+    print(present.as_json(comparison) if as_json else present.as_text(comparison, detailed=single), end="")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rlsim.cli.options import AsJson, Cluster, Overlays, RayAddress, ScenarioFile, Sets, Workers
+from rlsim.cli.options import AsJson, Cluster, Out, Overlays, RayAddress, ScenarioFile, Sets, Workers
 
 
 def plan(
@@ -43,9 +42,7 @@ def plan(
     replications: Annotated[
         int | None, typer.Option(min=1, help="Of every contender; default: as the scenario says.", show_default=False)
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Directory for runs and figures: the same command goes on.")
-    ] = None,
+    out: Out = None,
     as_json: AsJson = False,
     workers: Workers = None,
     cluster: Cluster = None,
@@ -55,17 +52,15 @@ def plan(
 
     Exit code 4: no point of the space is feasible.
     """
-    from rlsim.cli.options import progress
-    from rlsim.cli.study import makers_of
+    from rlsim.cli.runs import executor
     from rlsim.scenario.document import load
     from rlsim.studies.optimize.study import answer, question
-    from rlsim.studies.runs.store import opened
     from rlsim.studies.text import optimize as present
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
     asked = question(document, axes, arms, budget, objective, evaluations, uncertain, sensitivity, robust, replications)
-    with opened(out) as store, makers_of(cluster, ray_address, workers) as makers, progress(None) as done:
-        told = answer(asked, store, makers, done)
+    with executor(out, workers, cluster, ray_address, None) as runs:
+        told = answer(asked, runs)
     if out is not None:
         from rlsim.studies.optimize.save import save_answer
 

@@ -26,9 +26,9 @@ ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show
 Sets = Annotated[list[str], typer.Option("--set", help="Override one key: path.to.key=value.", show_default=False)]
 Overlays = Annotated[list[Path], typer.Option("--overlay", help="File merged over the scenario.", show_default=False)]
 ArmName = Annotated[str | None, typer.Option("--arm", help="Which arm of the scenario.", show_default=False)]
-Out = Annotated[Path | None, typer.Option("--out", help="Directory for tables, logs and figures.", show_default=False)]
-Kept = Annotated[
-    Path | None, typer.Option("--out", help="Directory that keeps finished runs: the same command goes on.")
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Directory for results; it keeps finished runs: the same command goes on."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Workers = Annotated[

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim.cli.options import ArmName, AsJson, Cluster, Kept, Out, Overlays, RayAddress, ScenarioFile, Sets, Workers
+from rlsim.cli.options import ArmName, AsJson, Cluster, Out, Overlays, RayAddress, ScenarioFile, Sets, Workers
 
 if TYPE_CHECKING:
-    from rlsim.studies.runs.executor import Makers
-
+    from rlsim.studies.runs.executor import RunExecutor
 
 Factors = Annotated[
     list[str],
@@ -45,7 +44,7 @@ def sweep(
     metrics: Annotated[
         list[str], typer.Option("--metric", help="Columns of the table, the first with ratios.", show_default=False)
     ] = [],  # noqa: B006
-    out: Kept = None,
+    out: Out = None,
     as_json: AsJson = False,
     workers: Workers = None,
     cluster: Cluster = None,
@@ -56,12 +55,10 @@ def sweep(
     Everything is checked before anything runs. Exit code 3: some variants did not come to their end; the others are
     told.
     """
-    from rlsim.cli.options import progress
-    from rlsim.results.store import replacing
+    from rlsim.cli.runs import executor
     from rlsim.scenario.document import load
     from rlsim.scenario.variation import arms_factor, choices, factor, listed
     from rlsim.studies import sweep as study
-    from rlsim.studies.runs.store import opened
     from rlsim.studies.sweep import baseline_of, variants
     from rlsim.studies.text import sweep as present
 
@@ -73,30 +70,13 @@ def sweep(
     made = variants(document, choices(factors, listed(str(lists)) if lists is not None else ()))
     against = baseline_of(made, baseline)
     count = replications or made[0].scenario.run.replications
-    with opened(out) as store, makers_of(cluster, ray_address, workers) as makers, progress(len(made) * count) as done:
-        told = study.sweep(made, against, count, store, makers, metrics or study.METRICS, done)
+    with executor(out, workers, cluster, ray_address, len(made) * count) as runs:
+        told = study.sweep(made, against, count, runs, metrics or study.METRICS)
     text = present.as_json(told)
-    if out is not None:
-        with replacing(out / "sweep.json") as part:
-            part.write_text(text, encoding="utf-8")
-        print(f"saved to {out}", file=sys.stderr)
+    _save(out, "sweep.json", text)
     print(text if as_json else present.as_text(told), end="")
     if any(result.fault for result in told.results):
         raise typer.Exit(3)
-
-
-def makers_of(cluster: str | None, ray_address: str | None, workers: int | None) -> Makers:
-    """Who makes the runs; ``ParameterError`` for an unknown place, ``RlsimError`` where its extra is missing."""
-    from rlsim.core.errors import ParameterError, unknown
-    from rlsim.studies.runs.executor import Processes, RayTasks
-
-    if cluster is None:
-        if ray_address is not None:
-            raise ParameterError("--ray-address", ray_address, "only with --cluster ray")
-        return Processes(workers)
-    if cluster != "ray":
-        raise unknown("--cluster", cluster, ["ray"])
-    return RayTasks(ray_address)
 
 
 def explain(
@@ -107,35 +87,38 @@ def explain(
     cases: Annotated[Path | None, typer.Option("--cases", help="Directory of cases.", show_default=False)] = None,
     sets: Sets = [],  # noqa: B006
     as_json: AsJson = False,
+    out: Out = None,
     workers: Workers = None,
+    cluster: Cluster = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Say what holds a run back, with the evidence and the changes that help most; answer users' questions."""
+    from rlsim.cli.runs import executor
     from rlsim.core.errors import ParameterError
 
     files = list(scenarios or [])
     if cases is not None or len(files) > 1:
         if arm is not None or sets:
             raise ParameterError("--arm" if arm else "--set", arm or sets[0], "only with one scenario, and no --cases")
-        _answer(files, cases, as_json, workers)
+        with executor(out, workers, cluster, ray_address, None) as runs:
+            _answer(files, cases, runs, out, as_json)
     elif not files:
         raise ParameterError("SCENARIO", None, "a scenario file, or --cases with a directory")
     else:
-        _explain(files[0], arm, sets, as_json, workers)
+        with executor(out, workers, cluster, ray_address, None) as runs:
+            _explain(files[0], arm, sets, runs, out, as_json)
 
 
-def _answer(files: list[Path], folder: Path | None, as_json: bool, workers: int | None) -> None:
-    from rlsim.cli.options import progress
+def _answer(files: list[Path], folder: Path | None, runs: RunExecutor, out: Path | None, as_json: bool) -> None:
     from rlsim.studies.explain.cases import answers, case_files, read_case
     from rlsim.studies.text import explain as text
 
-    questions = [read_case(file) for file in files + (case_files(folder) if folder else [])]
-    with progress(sum(len(question.tasks) for question in questions)) as done:
-        found = answers(questions, lambda seen: done(1), workers)
-    print(text.answers_json(found) if as_json else text.table_text(found), end="")
+    cases = answers([read_case(file) for file in files + (case_files(folder) if folder else [])], runs)
+    _save(out, "cases.json", text.answers_json(cases))
+    print(text.answers_json(cases) if as_json else text.table_text(cases), end="")
 
 
-def _explain(file: Path, arm: str | None, sets: list[str], as_json: bool, workers: int | None) -> None:
-    from rlsim.cli.options import progress
+def _explain(file: Path, arm: str | None, sets: list[str], runs: RunExecutor, out: Path | None, as_json: bool) -> None:
     from rlsim.scenario.document import load
     from rlsim.studies.compare import plans
     from rlsim.studies.explain.cases import answers, asked
@@ -143,20 +126,31 @@ def _explain(file: Path, arm: str | None, sets: list[str], as_json: bool, worker
     from rlsim.studies.text import explain as text
 
     document = load(str(file), [], sets)
-    made, question = plans(document), asked(document)
+    resolved, question = plans(document), asked(document)
     if arm is None and question is not None:
         arm = question.case.arm
     chosen = document.resolve(arm if document.arms() else None)
-    name = arm or next(iter(made)) if document.arms() else chosen.name
-    with progress(None) as done:
-        told = explained(name, made[name], lambda seen: done(1), workers)
-        answer = answers([question], lambda seen: done(1), workers)[0] if question else None
+    name = arm or next(iter(resolved)) if document.arms() else chosen.name
+    explanation = explained(name, resolved[name], runs)
+    answer = answers([question], runs)[0] if question else None
+    tree = text.explanation_json(explanation, resolved[name], answer)
+    _save(out, "explanation.json", tree)
     if as_json:
-        print(text.explanation_json(told, made[name], answer), end="")
+        print(tree, end="")
         return
-    print(text.explanation_text(told, made[name]), end="")
+    print(text.explanation_text(explanation, resolved[name]), end="")
     if answer is not None:
         print(f"\n{text.answer_text(answer)}", end="")
+
+
+def _save(out: Path | None, name: str, text: str) -> None:
+    """A result beside the runs that it is made from."""
+    from rlsim.results.store import replacing
+
+    if out is not None:
+        with replacing(out / name) as part:
+            part.write_text(text, encoding="utf-8")
+        print(f"saved to {out}", file=sys.stderr)
 
 
 def race(
@@ -167,23 +161,26 @@ def race(
     out: Out = None,
     workers: Workers = None,
     as_json: AsJson = False,
+    cluster: Cluster = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Race the arms to a success rate: rollouts, tokens, time and money that each takes, and what it wastes."""
-    from rlsim.cli.options import progress
+    from rlsim.cli.runs import executor
     from rlsim.scenario.document import load
-    from rlsim.studies.compare import Comparison, plans, replications
-    from rlsim.studies.race import run_race
+    from rlsim.studies.compare import Comparison, plans
+    from rlsim.studies.race import race_plans
     from rlsim.studies.text import race as race_text
 
-    document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
-    with progress(len(replications(plans(document), None))) as more:
-        told = run_race(document, to, out, workers, lambda outcome: more(1))
-    print(race_text.as_json(told) if as_json else race_text.as_text(told), end="")
+    resolved = plans(load(str(scenario), [str(overlay) for overlay in overlays], sets))
+    count = sum(one.scenario.run.replications for one in resolved.values())
+    with executor(out, workers, cluster, ray_address, count) as runs:
+        raced = race_plans(resolved, to, runs, out)
+    print(race_text.as_json(raced) if as_json else race_text.as_text(raced), end="")
     if out is not None:
         from rlsim.cli.report import command_of
         from rlsim.studies.save import save_comparison, save_provenance
 
-        save_comparison(out, Comparison(told.name, told.arms, ()))
-        figures = race_text.save_figures(told, out)
+        save_comparison(out, Comparison(raced.name, raced.arms, ()))
+        figures = race_text.save_figures(raced, out)
         save_provenance(out, command_of("race", scenario, overlays, sets, {"to": f"{to:g}"}))
         print(f"saved to {out}: {', '.join(path.name for path in figures)}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlsim.cli.options import AsJson, Workers
+from rlsim.cli.options import AsJson, Cluster, Out, RayAddress, Workers
 
 
 def validate(
@@ -24,17 +24,26 @@ def validate(
     replications: Annotated[
         int | None, typer.Option(min=1, help="In place of each entry's own; 1: no intervals.", show_default=False)
     ] = None,
+    out: Out = None,
     workers: Workers = None,
+    cluster: Cluster = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Hold predictions to published measurements; misses and failures are rows like the others."""
-    from rlsim.cli.options import progress
+    from rlsim.cli.runs import executor
+    from rlsim.results.store import replacing
     from rlsim.studies.validation import text
     from rlsim.studies.validation.entries import find_entries, left_out
-    from rlsim.studies.validation.running import run_entries, tasks
+    from rlsim.studies.validation.running import predictions, run_entries
 
     sources, without = find_entries(entries or [], folder), left_out(entries or [], folder)
-    with progress(len(tasks(sources, replications))) as more:
-        rows = run_entries(sources, lambda outcome: more(1), workers, replications)
+    asked = predictions(sources, replications)
+    with executor(out, workers, cluster, ray_address, asked.run_count) as runs:
+        rows = run_entries(sources, asked, runs)
+    if out is not None:
+        with replacing(out / "validation.json") as part:
+            part.write_text(text.as_json(sources, rows, without), encoding="utf-8")
+        print(f"saved to {out}", file=sys.stderr)
     told = text.as_json if as_json else text.as_text
     print(told(sources, rows, without), end="")
     if markdown is not None:

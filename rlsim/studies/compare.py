@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.override import UnsetKeyError, override
-from rlsim.scenario.schema import Published, Scenario, Sensitivity
-from rlsim.studies.runs.record import Outcome, Task, perform_all
+from rlsim.scenario.schema import Published, Scenario
+from rlsim.studies.runs.executor import RunExecutor, local_executor
+from rlsim.studies.runs.record import ALL_MEASURES, RunKey, RunRecord, RunRequest, requests_of
 
 STEP = "step_seconds"
 
@@ -23,7 +24,7 @@ class Arm:
 
     name: str
     plan: ResolvedScenario
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunRecord, ...]
 
     def values(self, metric: str) -> list[float]:
         """The metric of every replication."""
@@ -82,77 +83,98 @@ class Comparison:
         return statistic([x for x, _ in pairs], [y for _, y in pairs], confidence)
 
 
-def run_comparison(
-    document: Document,
-    out: Path | None = None,
-    workers: int | None = None,
-    done: Callable[[Outcome], None] = lambda outcome: None,
-) -> Comparison:
+def run_comparison(document: Document, out: Path | None = None, workers: int | None = None) -> Comparison:
     """Simulate all arms; ``ScenarioError`` before anything runs, ``DeadlockError`` when a run is stuck."""
-    return compare_plans(plans(document), out, workers, done)
+    with local_executor(out, workers) as runs:
+        return compare_plans(plans(document), runs, out)
 
 
-def compare_plans(
-    made: dict[str, ResolvedScenario],
-    out: Path | None = None,
-    workers: int | None = None,
-    done: Callable[[Outcome], None] = lambda outcome: None,
-) -> Comparison:
-    """Simulate plans by arm and put them together; with ``out``, every run is saved there as it ends."""
-    outcomes = perform_all(tasks(made, out), done, workers)
-    return compare(next(iter(made.values())).scenario.name, made, outcomes)
+def compare_plans(plans: Mapping[str, ResolvedScenario], runs: RunExecutor, out: Path | None = None) -> Comparison:
+    """Simulate resolved arms and put them together; with ``out``, every run leaves its files there as it ends."""
+    by_arm, sensitivities = replications(plans, out), _sensitivities(plans)
+    requests = [request for some in by_arm.values() for request in some]
+    records = runs.run_all(requests + [one.request for one in sensitivities], must_end=True)
+    arms = arms_of(plans, by_arm, records)
+    steps = {arm.name: arm.outcomes[0].metrics.step_seconds for arm in arms}
+    shifts = []
+    for one in sensitivities:
+        change = records[one.request.key].metrics.step_seconds / steps[one.arm] - 1
+        shifts.append(Shift(one.arm, one.key, one.value, one.reason, change))
+    return Comparison(next(iter(plans.values())).scenario.name, arms, tuple(shifts))
+
+
+def run_count(plans: Mapping[str, ResolvedScenario]) -> int:
+    """Number of runs of a comparison."""
+    scenarios = [resolved.scenario for resolved in plans.values()]
+    return sum(one.run.replications + sum(len(given.values) for given in one.sensitivity) for one in scenarios)
 
 
 def plans(document: Document) -> dict[str, ResolvedScenario]:
     """A plan for every arm (or for the scenario itself under its name); all faults are raised together."""
-    made: dict[str, ResolvedScenario] = {}
+    resolved: dict[str, ResolvedScenario] = {}
     faults: list[str] = []
     for name, scenario in document.resolve_all().items():
         try:
-            made[name or scenario.name] = resolve(scenario)
+            resolved[name or scenario.name] = resolve(scenario)
         except ResolveError as error:
             faults += document.scenario_error(error.errors, name).faults
     if faults:
         from rlsim.core.errors import ScenarioError
 
         raise ScenarioError(dict.fromkeys(faults))
-    return made
+    return resolved
 
 
-def tasks(made: dict[str, ResolvedScenario], out: Path | None) -> list[Task]:
-    """Every replication of every arm, then the sensitivities of each on its first replication."""
-    return replications(made, out) + [Task(label, scenario, 0) for label, scenario, *_ in _variants(made)]
-
-
-def replications(made: dict[str, ResolvedScenario], out: Path | None) -> list[Task]:
+def replications(plans: Mapping[str, ResolvedScenario], out: Path | None = None) -> dict[str, list[RunRequest]]:
     """Every replication of every arm."""
+    return {
+        name: requests_of(
+            name,
+            resolved.scenario,
+            range(resolved.scenario.run.replications),
+            ALL_MEASURES,
+            out=out and out / arm_folder(name),
+            resolved=resolved,
+        )
+        for name, resolved in plans.items()
+    }
+
+
+def arms_of(
+    plans: Mapping[str, ResolvedScenario],
+    by_arm: Mapping[str, Sequence[RunRequest]],
+    records: Mapping[RunKey, RunRecord],
+) -> tuple[Arm, ...]:
+    """The arms with their records."""
+    return tuple(
+        Arm(name, resolved, tuple(records[request.key] for request in by_arm[name])) for name, resolved in plans.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sensitivity:
+    """Another value of an assumed input, on the first replication of an arm."""
+
+    arm: str
+    key: str
+    value: float
+    reason: str
+    request: RunRequest
+
+
+def _sensitivities(plans: Mapping[str, ResolvedScenario]) -> list[_Sensitivity]:
     return [
-        Task(name, found.scenario, replication, out and out / arm_folder(name) / f"replication-{replication}")
-        for name, found in made.items()
-        for replication in range(found.scenario.run.replications)
+        _Sensitivity(
+            name,
+            assumed.key,
+            value,
+            assumed.reason,
+            requests_of(f"{name}, {assumed.key}={value:g}", varied(resolved.scenario, assumed.key, value), [0])[0],
+        )
+        for name, resolved in plans.items()
+        for assumed in resolved.scenario.sensitivity
+        for value in assumed.values
     ]
-
-
-def compare(name: str, made: dict[str, ResolvedScenario], outcomes: Sequence[Outcome]) -> Comparison:
-    """Outcomes of ``tasks``, in their order, put together."""
-    arms, at = [], 0
-    for arm, found in made.items():
-        count = found.scenario.run.replications
-        arms.append(Arm(arm, found, tuple(outcomes[at : at + count])))
-        at += count
-    by_name = {arm.name: arm for arm in arms}
-    shifts = []
-    for outcome, (_, _, arm, given, value) in zip(outcomes[at:], _variants(made), strict=True):
-        base = by_name[arm].outcomes[0].metrics.step_seconds
-        shifts.append(Shift(arm, given.key, value, given.reason, outcome.metrics.step_seconds / base - 1))
-    return Comparison(name, tuple(arms), tuple(shifts))
-
-
-def _variants(made: dict[str, ResolvedScenario]) -> Iterator[tuple[str, Scenario, str, Sensitivity, float]]:
-    for name, found in made.items():
-        for given in found.scenario.sensitivity:
-            for value in given.values:
-                yield f"{name}, {given.key}={value:g}", varied(found.scenario, given.key, value), name, given, value
 
 
 def varied(scenario: Scenario, key: str, value: float) -> Scenario:

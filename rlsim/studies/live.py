@@ -28,7 +28,7 @@ from rlsim.results.replay.decisions import FileJournal, NoJournal
 from rlsim.results.store import DECISIONS, SCENARIO, replacing
 from rlsim.scenario.document import resolved_yaml
 from rlsim.studies.compare import Arm, Comparison, arm_folder
-from rlsim.studies.runs.record import Outcome
+from rlsim.studies.runs.record import RunRecord
 
 FACTS = "live.json"
 
@@ -120,7 +120,7 @@ def said(fault: Exception | None) -> str | None:
 def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -> str:
     """The facts, and the tables where they can be made and fit; the decisions are there already. Why not, if not."""
     from rlsim.results.store import write_metrics
-    from rlsim.studies.save import save_run
+    from rlsim.studies.runs.files import save_run
 
     unsaved = ""
     try:
@@ -141,7 +141,7 @@ def _comparison(name: str, plan: ResolvedScenario, made: LiveRun, engine: str, b
         return None
     told, headline = metrics(made.run), plan.scenario.headline
     waits = latency(made.run, headline.slo if headline else None)
-    outcome = Outcome(name, made.run.replication, told, verdict(told, plan), waits)
+    outcome = RunRecord(name, made.run.replication, measured=told, verdict=verdict(told, plan), latency=waits)
     execution = Source("execution", f"live on {engine}: {backend.label}", backend.emulated)
     sources = (execution, *plan.sources) if backend.emulated else (execution,)
     arm = Arm(name, replace(plan, sources=sources), (outcome,))

@@ -8,16 +8,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlsim.resolve import ResolvedScenario
     from rlsim.scenario.published import Published
-    from rlsim.studies.runs.record import Outcome
+    from rlsim.studies.runs.record import RunRecord
 
-Measure = Callable[["Outcome"], float]
+Measure = Callable[["RunRecord"], float]
 
 
-def measure(outcome: Outcome, quantity: str) -> float:
+def measure(record: RunRecord, quantity: str) -> float:
     """The quantity of one run, in the unit of its name."""
     if quantity in _DERIVED:
-        return _DERIVED[quantity](outcome)
-    return float(getattr(outcome.metrics, quantity))
+        return _DERIVED[quantity](record)
+    return float(getattr(record.metrics, quantity))
+
+
+def case_measure(record: RunRecord, name: str) -> float:
+    """The measure of a user's question; ``DeadlockError`` for a stuck run of which more is asked than that."""
+    if name == "stuck":
+        return float(record.is_stuck)
+    if name.startswith("idle_"):
+        return record.metrics.utilisation.rollout[f"idle:{name.removeprefix('idle_').removesuffix('_share')}"]
+    if name == "generated_over_trained":
+        return record.metrics.generated_tokens / record.metrics.ledger_tokens["trained"]
+    return measure(record, name)
 
 
 def is_of_engine(row: Published) -> bool:
@@ -36,42 +47,42 @@ def is_rate(quantity: str) -> bool:
     return "_per_second" in quantity
 
 
-def _share(outcome: Outcome, *uses: str) -> float:
+def _share(record: RunRecord, *uses: str) -> float:
     """Of the trainer's time; of the shared GPUs' where they are."""
-    return sum(outcome.metrics.utilisation.trainer.get(use, 0.0) for use in uses)
+    return sum(record.metrics.utilisation.trainer.get(use, 0.0) for use in uses)
 
 
-def _phase_seconds(outcome: Outcome, *uses: str) -> float:
-    return _share(outcome, *uses) * outcome.metrics.step_seconds
+def _phase_seconds(record: RunRecord, *uses: str) -> float:
+    return _share(record, *uses) * record.metrics.step_seconds
 
 
 def _idle_share(shares: dict[str, float]) -> float:
     return sum(share for use, share in shares.items() if use.startswith("idle:"))
 
 
-def _generated_rate_per_gpu(outcome: Outcome) -> float:
-    metrics = outcome.metrics
+def _generated_rate_per_gpu(record: RunRecord) -> float:
+    metrics = record.metrics
     tokens = metrics.response_tokens_per_second * metrics.step_seconds
     return tokens / metrics.generation_seconds_per_step / metrics.gpus_used
 
 
-def _trained_rate(outcome: Outcome) -> float:
-    metrics = outcome.metrics
+def _trained_rate(record: RunRecord) -> float:
+    metrics = record.metrics
     tokens = metrics.tokens_per_second_per_gpu * metrics.gpus_used * metrics.step_seconds
     return tokens / metrics.train_seconds_per_step
 
 
 _DERIVED: dict[str, Measure] = {
-    "generation_seconds": lambda told: told.metrics.generation_seconds_per_step,
-    "tail_seconds": lambda told: told.metrics.tail_share * told.metrics.generation_seconds_per_step,
-    "wait_seconds": lambda told: told.metrics.wait_seconds_per_step,
-    "train_seconds": lambda told: told.metrics.train_seconds_per_step,
-    "sync_seconds": lambda told: told.metrics.sync_seconds_per_step,
-    "old_log_prob_seconds": lambda told: _phase_seconds(told, "old_log_prob"),
-    "update_seconds": lambda told: _phase_seconds(told, "update_actor"),
-    "tokens_per_second": lambda told: told.metrics.tokens_per_second_per_gpu * told.metrics.gpus_used,
+    "generation_seconds": lambda record: record.metrics.generation_seconds_per_step,
+    "tail_seconds": lambda record: record.metrics.tail_share * record.metrics.generation_seconds_per_step,
+    "wait_seconds": lambda record: record.metrics.wait_seconds_per_step,
+    "train_seconds": lambda record: record.metrics.train_seconds_per_step,
+    "sync_seconds": lambda record: record.metrics.sync_seconds_per_step,
+    "old_log_prob_seconds": lambda record: _phase_seconds(record, "old_log_prob"),
+    "update_seconds": lambda record: _phase_seconds(record, "update_actor"),
+    "tokens_per_second": lambda record: record.metrics.tokens_per_second_per_gpu * record.metrics.gpus_used,
     "generated_tokens_per_second_per_gpu": _generated_rate_per_gpu,
     "trained_tokens_per_second": _trained_rate,
-    "trainer_idle_share": lambda told: _idle_share(told.metrics.utilisation.trainer),
-    "rollout_idle_share": lambda told: _idle_share(told.metrics.utilisation.rollout),
+    "trainer_idle_share": lambda record: _idle_share(record.metrics.utilisation.trainer),
+    "rollout_idle_share": lambda record: _idle_share(record.metrics.utilisation.rollout),
 }

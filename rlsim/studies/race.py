@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from rlsim.results.allocation import BANDS, Allotted
 from rlsim.results.columns import Columns
 from rlsim.results.progress import success_at, used_at
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
-from rlsim.scenario.document import Document
-from rlsim.studies.compare import Arm, plans, replications
-from rlsim.studies.runs.record import Outcome, perform_all
+from rlsim.studies.compare import Arm, arms_of, replications
+from rlsim.studies.runs.executor import RunExecutor
+from rlsim.studies.runs.record import RunRecord
 
 WASTE = ("filtered", "unselected", "pruned", "dropped_stale", "dropped_surplus")
 """Fates of tokens that were made and never trained on, whatever the run's end."""
@@ -56,34 +56,16 @@ class Race:
         return paired_difference(_known(own), _known(base), _confidence(arm))
 
 
-def run_race(
-    document: Document,
-    target: float,
-    out: Path | None = None,
-    workers: int | None = None,
-    done: Callable[[Outcome], None] = lambda outcome: None,
-) -> Race:
-    """Simulate all arms; ``ParameterError`` for a scenario without a learning section."""
-    return race_plans(plans(document), target, out, workers, done)
-
-
 def race_plans(
-    made: dict[str, ResolvedScenario],
-    target: float,
-    out: Path | None = None,
-    workers: int | None = None,
-    done: Callable[[Outcome], None] = lambda outcome: None,
+    plans: Mapping[str, ResolvedScenario], target: float, runs: RunExecutor, out: Path | None = None
 ) -> Race:
-    """The same of plans by arm."""
-    for name, found in made.items():
-        if found.learning is None:
+    """Simulate resolved arms; ``ParameterError`` for one without a learning section, before anything runs."""
+    for name, resolved in plans.items():
+        if resolved.learning is None:
             raise ParameterError("learning", None, f"a learning section in arm {name}")
-    outcomes = iter(perform_all(replications(made, out), done, workers))
-    arms = [
-        Arm(name, found, tuple(next(outcomes) for _ in range(found.scenario.run.replications)))
-        for name, found in made.items()
-    ]
-    return Race(next(iter(made.values())).scenario.name, target, tuple(arms))
+    by_arm = replications(plans, out)
+    records = runs.run_all([request for some in by_arm.values() for request in some], must_end=True)
+    return Race(next(iter(plans.values())).scenario.name, target, arms_of(plans, by_arm, records))
 
 
 def wasted(arm: Arm) -> dict[str, float]:
@@ -113,7 +95,7 @@ def success(arm: Arm, step: int) -> Estimate:
     return interval([float(_progress(outcome)["success"][step]) for outcome in arm.outcomes], _confidence(arm))
 
 
-def _progress(outcome: Outcome) -> Columns:
+def _progress(outcome: RunRecord) -> Columns:
     assert outcome.progress is not None, "a race is between runs with a learning model"
     return outcome.progress
 

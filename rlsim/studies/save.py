@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from rlsim import __version__
 from rlsim.core.errors import ParameterError
-from rlsim.executor.run import FinishedRun
-from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, replacing, write_metrics, write_run
+from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, replacing, write_metrics
 from rlsim.results.tables import TABLES
 from rlsim.scenario.document import resolved_yaml
 from rlsim.studies.compare import Comparison, arm_folder
@@ -30,37 +29,6 @@ if TYPE_CHECKING:
 COMPARISON, PROVENANCE = "comparison.json", "provenance.json"
 VERSIONS = ("simpy", "numpy", "scipy", "pandas", "pyarrow")
 """What may change a figure in its last digits, or how it is stored."""
-
-
-def save_run(directory: Path, run: FinishedRun) -> None:
-    """One replication: tables and decisions, and of the first also the trace and the figures."""
-    write_run(directory, run)
-    if run.replication == 0:
-        from rlsim.results.tables import tables
-        from rlsim.results.trace import write_trace
-
-        made = tables(run)
-        write_trace(directory / "trace.json.gz", made)
-        save_run_figures(directory, made, directory.parent.name)
-
-
-def save_run_figures(directory: Path, made: dict[str, pd.DataFrame], title: str) -> list[Path]:
-    """Timeline, running requests, lengths and staleness of one run."""
-    from rlsim.results.plots.run import length_histogram, running_requests, staleness_histogram
-    from rlsim.results.plots.style import save_figure
-    from rlsim.results.plots.timeline import timeline
-
-    figures = {
-        "timeline": timeline(made, f"Timeline, {title}"),
-        "running_requests": running_requests(made, f"Samples in flight, {title}"),
-        "lengths": length_histogram(made, f"Response lengths, {title}"),
-        "staleness": staleness_histogram(made, f"Staleness of trained samples, {title}"),
-    }
-    paths = []
-    for name, figure in figures.items():
-        paths.append(directory / f"{name}.png")
-        save_figure(figure, paths[-1])
-    return paths
 
 
 def save_comparison(directory: Path, told: Comparison) -> None:

@@ -5,9 +5,8 @@ Variants of a scenario: each checked as a scenario of its own before any of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from rlsim.core.errors import ParameterError, ScenarioError, unknown
 from rlsim.resolve import ResolvedScenario, ResolveError, resolve
@@ -15,10 +14,11 @@ from rlsim.results.statistics import Estimate, interval, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.variation import Choice, arm_of, parted, settings_of
-from rlsim.studies.runs.executor import Makers, Order, made_all
-from rlsim.studies.runs.identity import code_version, identity
-from rlsim.studies.runs.store import Made, RunStore
+from rlsim.studies.runs.executor import RunExecutor
+from rlsim.studies.runs.record import RunRecord, RunRequest, number, requests_of
 
+WITH_PROGRESS = frozenset({"progress"})
+"""What a sweep and a search keep of a run beside its metrics."""
 MOST_FAULTS = 20
 """Faults that a refusal lists; a wrong value can be in hundreds of variants."""
 
@@ -30,38 +30,33 @@ class Variant:
     levels: dict[str, str]
     """As written, by factor."""
     scenario: Scenario
-    run: str
-    """Hash of what its runs are made from."""
-    plan: ResolvedScenario
+    resolved: ResolvedScenario
 
     @property
     def label(self) -> str:
         """Its levels in one line."""
         return ", ".join(f"{name}={text}" for name, text in self.levels.items()) or self.scenario.name
 
-    def orders(self, replications: int) -> list[Order]:
-        """Its runs."""
-        return [
-            Order(self.run, replication, self.label, self.scenario, code_version())
-            for replication in range(replications)
-        ]
+    def requests(self, replications: int) -> list[RunRequest]:
+        """Requests for its first replications, by replication."""
+        return requests_of(self.label, self.scenario, range(replications), WITH_PROGRESS, resolved=self.resolved)
 
 
 def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
     """All of them; ScenarioError with the faults of every one that is refused, before anything runs."""
     document.resolve_all()
-    made: list[Variant] = []
+    checked: list[Variant] = []
     faults: dict[str, None] = {}
     for choice in choices:
         try:
-            made.append(variant(document, choice))
+            checked.append(variant(document, choice))
         except ScenarioError as error:
             faults |= dict.fromkeys(error.faults)
     if faults:
         raise ScenarioError(_most(list(faults)))
-    if not made:
+    if not checked:
         raise ParameterError("--set", "no variant", "at least one")
-    return made
+    return checked
 
 
 def variant(document: Document, choice: Choice) -> Variant:
@@ -69,10 +64,10 @@ def variant(document: Document, choice: Choice) -> Variant:
     laid, arm = document.with_settings(settings_of(choice)), arm_of(choice)
     scenario = laid.resolve_only(arm)
     try:
-        made = resolve(scenario)
+        resolved = resolve(scenario)
     except ResolveError as error:
         raise laid.scenario_error(error.errors, arm) from None
-    return Variant({name: one.text for name, one in choice.items()}, scenario, identity(scenario), made)
+    return Variant({name: one.text for name, one in choice.items()}, scenario, resolved)
 
 
 def baseline_of(made: Sequence[Variant], texts: Sequence[str]) -> Variant:
@@ -120,16 +115,16 @@ class Result:
     """A variant and its runs, in order of replications."""
 
     variant: Variant
-    runs: tuple[Made, ...]
+    runs: tuple[RunRecord, ...]
 
     @property
     def fault(self) -> str:
         """Why it has no numbers: the first of its runs that did not come to its end."""
-        return next((made.fault for made in self.runs if made.fault), "")
+        return next((record.error for record in self.runs if record.error), "")
 
     def values(self, metric: str) -> list[float]:
         """Of every replication; ParameterError for what is no number of a run."""
-        return [number(made, metric) for made in self.runs]
+        return [number(record, metric) for record in self.runs]
 
     def estimate(self, metric: str) -> Estimate:
         """Mean and interval over replications."""
@@ -158,42 +153,28 @@ class Sweep:
     made: int
 
 
-def number(made: Made, metric: str) -> float:
-    """A metric of a run; ParameterError, with the nearest name, for what is no number of it."""
-    value = made.metrics.get(metric)
-    if isinstance(value, str | bool) or value is None:
-        names = [name for name, found in made.metrics.items() if not isinstance(found, str | bool)]
-        raise unknown("--metric", metric, names)
-    return float(value)
-
-
 def sweep(
     variants: Sequence[Variant],
     baseline: Variant,
     replications: int,
-    store: RunStore,
-    makers: Makers,
+    runs: RunExecutor,
     metrics: Sequence[str] = METRICS,
-    done: Callable[[int], None] = lambda runs: None,
 ) -> Sweep:
-    """Make the runs that the store lacks, ``done`` being told how many more have ended, and put all together."""
+    """Make the runs that are missing, and put all together; ``ParameterError`` for what is no metric, before that."""
     _check_metrics(metrics)
-    orders = {order.key: order for variant in variants for order in variant.orders(replications)}
-    there = sum(store.find(*key) is not None for key in orders)
-    done(there)
-    made = made_all(list(orders.values()), store.find, makers, partial(_keep, store, done))
-    results = {
-        index: Result(variant, tuple(made[variant.run, replication] for replication in range(replications)))
-        for index, variant in enumerate(variants)
-    }
-    against = results[[id(variant) for variant in variants].index(id(baseline))]
-    name = variants[0].scenario.name
-    return Sweep(name, tuple(metrics), tuple(results.values()), against, there, len(orders) - there)
+    results = results_of(variants, replications, runs)
+    against = next(result for result in results if result.variant is baseline)
+    return Sweep(variants[0].scenario.name, tuple(metrics), tuple(results), against, runs.kept, runs.made)
 
 
-def _keep(store: RunStore, done: Callable[[int], None], made: Made) -> None:
-    store.add(made)
-    done(1)
+def results_of(variants: Sequence[Variant], replications: int, runs: RunExecutor) -> list[Result]:
+    """Replications of each variant; runs that variants have in common are made once."""
+    requests = [variant.requests(replications) for variant in variants]
+    records = runs.run_all([request for some in requests for request in some])
+    return [
+        Result(variant, tuple(records[request.key] for request in some))
+        for variant, some in zip(variants, requests, strict=True)
+    ]
 
 
 def _check_metrics(metrics: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from rlsim.results.tables import digest
 from rlsim.scenario.document import load
 from rlsim.sim.simulation import simulate
 from rlsim.studies.compare import compare_plans
+from rlsim.studies.runs.executor import local_executor
 from rlsim.studies.text.comparison import as_text
 
 PRESETS = ["sync-colocated", "one-step-off", "areal", "slime-april", "pipelinerl"]
@@ -84,7 +85,8 @@ def test_what_ends_other_runs_is_named_too() -> None:
 
 def test_what_is_printed_says_which_limit_it_was() -> None:
     made = planned("sync-colocated", {"rollouts": 30})
-    text = as_text(compare_plans({"sparing": made}, workers=1))
+    with local_executor() as runs:
+        text = as_text(compare_plans({"sparing": made}, runs))
     assert "sparing: 1 of 1 runs ended by run.budget.rollouts, after 3 steps." in " ".join(text.split())
 
 

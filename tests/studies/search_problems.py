@@ -12,8 +12,7 @@ from rlsim.scenario.document import load
 from rlsim.studies.optimize.candidates import Candidates
 from rlsim.studies.optimize.scoring import Judge
 from rlsim.studies.optimize.study import Question, question
-from rlsim.studies.runs.executor import Makers
-from rlsim.studies.runs.store import RunStore
+from rlsim.studies.runs.executor import RunExecutor
 
 BALANCED = (("prompts_per_step: 8", "prompts_per_step: 16"), ("mfu: 0.4", "mfu: 0.02"))
 """Rollout and trainer take about as long, so that the best split is none of the ends."""
@@ -57,6 +56,6 @@ PROBLEMS = {
 }
 
 
-def judge(asked: Question, store: RunStore, makers: Makers) -> Judge:
+def judge(asked: Question, runs: RunExecutor) -> Judge:
     """One that has simulated nothing yet."""
-    return Judge(Candidates(asked.space, asked.search.limits), asked.search.objective, store, makers)
+    return Judge(Candidates(asked.space, asked.search.limits), asked.search.objective, runs)

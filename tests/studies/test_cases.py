@@ -15,7 +15,9 @@ from rlsim.resolve import resolve
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.case import Case
 from rlsim.studies.explain.cases import Answer, answers, case_files, read_case
-from rlsim.studies.explain.watching import Watched, measured
+from rlsim.studies.measures import case_measure
+from rlsim.studies.runs.executor import local_executor
+from rlsim.studies.runs.record import RunRecord
 from rlsim.studies.text.explain import answers_json, table_text
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +36,13 @@ def answer(mean: float, low: float, high: float, **changes: object) -> Answer:
     return Answer("file", case(**changes), Estimate(mean, low, high, 3))
 
 
+def answered(file: Path) -> Answer:
+    with local_executor() as runs:
+        return answers([read_case(file)], runs)[0]
+
+
 def test_a_ratio_known_by_hand_agrees_in_direction_and_size(tmp_path: Path) -> None:
-    (found,) = answers([read_case(written(tmp_path))], workers=1)
+    found = answered(written(tmp_path))
     assert found.simulated.mean == pytest.approx(2.0)
     assert (found.direction, found.size, found.agrees) == ("yes", "yes", True)
 
@@ -52,7 +59,7 @@ def test_a_ratio_known_by_hand_agrees_in_direction_and_size(tmp_path: Path) -> N
 def test_what_is_seen_otherwise_is_a_miss(
     tmp_path: Path, changes: list[tuple[str, str]], direction: str, size: str | None
 ) -> None:
-    (found,) = answers([read_case(written(tmp_path, CASE, *changes))], workers=1)
+    found = answered(written(tmp_path, CASE, *changes))
     assert (found.direction, found.size) == (direction, size)
     assert found.agrees is (direction == "yes" and size is None)
 
@@ -94,10 +101,10 @@ def test_an_arm_that_is_none_is_refused_with_the_nearest_name(tmp_path: Path) ->
 
 
 def test_a_stuck_run_answers_only_whether_it_is_stuck() -> None:
-    seen = Watched("stuck", None, "buffer 125/128")
-    assert measured(seen, "stuck") == 1.0
+    stuck = RunRecord("stuck", 0, error="buffer 125/128", error_kind="DeadlockError")
+    assert case_measure(stuck, "stuck") == 1.0
     with pytest.raises(DeadlockError, match="125/128"):
-        measured(seen, "step_seconds")
+        case_measure(stuck, "step_seconds")
 
 
 def test_the_table_has_a_row_a_case_and_tells_misses(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.document import load
 from rlsim.studies.explain.candidates import candidates, changed_scenario
 from rlsim.studies.explain.explain import Explanation, explain
+from rlsim.studies.runs.executor import Processes, RunExecutor, local_executor, make_run
+from rlsim.studies.runs.record import RunRecord, RunRequest
+from rlsim.studies.runs.store import RunStore
 from rlsim.studies.text.explain import explanation_json, explanation_text
 
 TOOLS = "response_tokens: 50, turns: {count: 2, tool_latency_seconds: 10, tool_output_tokens: 5, environments: 2}}"
@@ -24,7 +27,8 @@ def planned(directory: Path, *changes: tuple[str, str]) -> ResolvedScenario:
 
 def explained(directory: Path, *changes: tuple[str, str]) -> tuple[Explanation, ResolvedScenario]:
     found = planned(directory, *changes)
-    return explain("small", found, workers=1), found
+    with local_executor() as runs:
+        return explain("small", found, runs), found
 
 
 def labels(found: ResolvedScenario) -> list[str]:
@@ -83,7 +87,13 @@ def test_every_change_changes_something_and_keeps_the_machines(tmp_path: Path) -
 def test_the_best_are_judged_on_luck_that_did_not_choose_them(tmp_path: Path) -> None:
     names: list[str] = []
     found = planned(tmp_path)
-    told = explain("small", found, lambda seen: names.append(seen.name), workers=1)
+
+    def noted(request: RunRequest) -> RunRecord:
+        names.append(request.label)
+        return make_run(request)
+
+    with RunStore() as store, Processes(1, noted) as backend:
+        told = explain("small", found, RunExecutor(backend, store))
     runs = found.scenario.run.replications
     assert names.count("small") == 1 + runs
     assert len(names) == 1 + told.tried + runs * (1 + len(told.effects))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from evidence import results_pages
-from evidence.claim_runs import make
 from evidence.claims import Bracket, Found, as_json, as_text, brackets, conditioned, hunt, ratio
 from rlsim.core.errors import ParameterError
 from rlsim.resolve import resolve
@@ -19,8 +18,9 @@ from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.statistics import interval, paired_ratio
 from rlsim.scenario.document import Document, load
 from rlsim.scenario.schema import Headline, PointConfig, Scenario
-from rlsim.studies.runs.executor import Order, Processes
-from rlsim.studies.runs.store import Made, RunStore, opened
+from rlsim.studies.runs.executor import Processes, RunExecutor, local_executor, make_run
+from rlsim.studies.runs.record import RunRecord, RunRequest
+from rlsim.studies.runs.store import RunStore
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "systems"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -81,8 +81,8 @@ def arms_of(document: Document) -> dict[str, Scenario]:
 
 
 def looked_for(document: Document) -> Bracket:
-    with opened(None) as store, Processes(1, make) as makers:
-        return brackets([hunt(document)], store, makers)[0]
+    with local_executor() as runs:
+        return brackets([hunt(document)], runs)[0]
 
 
 def usd_per_hour(scenario: Scenario) -> float:
@@ -153,34 +153,34 @@ class Counting(Processes):
         super().__init__(1, self._counted)
         self.most, self.made = most, 0
 
-    def _counted(self, order: Order) -> Made:
+    def _counted(self, request: RunRequest) -> RunRecord:
         if self.made == self.most:
             raise KeyboardInterrupt
         self.made += 1
-        return make(order)
+        return make_run(request)
 
 
 def test_conditions_share_the_runs_that_they_have_in_common(tmp_path: Path) -> None:
     """Three conditions of two arms, and one that changes an arm alone: five arms of two replications."""
     asked, told = hunt(small(tmp_path)), []
-    with opened(None) as store, Counting() as makers:
-        brackets([asked, asked], store, makers, told.append)
-    assert [order.replication for order in asked.orders] == [0, 1] * 5
-    assert makers.made == 10
+    with RunStore() as store, Counting() as backend:
+        brackets([asked, asked], RunExecutor(backend, store, told.append))
+    assert [request.replication for request in asked.requests] == [0, 1] * 5
+    assert backend.made == 10
     assert told == [0] + [1] * 10
 
 
 def test_a_command_that_was_killed_goes_on_with_what_it_lacks(tmp_path: Path) -> None:
     asked, told = hunt(small(tmp_path)), []
-    with pytest.raises(KeyboardInterrupt), RunStore(tmp_path / "kept") as store, Counting(3) as makers:
-        brackets([asked], store, makers)
-    with RunStore(tmp_path / "kept") as store, Counting() as makers:
-        later = brackets([asked], store, makers, told.append)
-        assert makers.made == 7
+    with pytest.raises(KeyboardInterrupt), RunStore(tmp_path / "kept") as store, Counting(3) as backend:
+        brackets([asked], RunExecutor(backend, store))
+    with RunStore(tmp_path / "kept") as store, Counting() as backend:
+        later = brackets([asked], RunExecutor(backend, store, told.append))
+        assert backend.made == 7
     assert told == [3] + [1] * 7
     assert later == [looked_for(small(tmp_path))]
-    with RunStore(tmp_path / "kept") as store, Counting(0) as makers:
-        assert brackets([asked], store, makers) == later, "read back from its parts"
+    with RunStore(tmp_path / "kept") as store, Counting(0) as backend:
+        assert brackets([asked], RunExecutor(backend, store)) == later, "read back from disk"
 
 
 def test_other_objectives_are_other_runs(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_other_objectives_are_other_runs(tmp_path: Path) -> None:
         hunt(small(tmp_path, "goodput", {ratios: f"slo: {{ttft_seconds: {limit}, tpot_seconds: 0.0101}}\n  {ratios}"}))
         for limit in (0.02, 0.03)
     )
-    assert not {order.key for order in tight.orders} & {order.key for order in loose.orders}
+    assert not {request.key for request in tight.requests} & {request.key for request in loose.requests}
 
 
 def test_a_setting_of_an_arm_leaves_the_other_alone(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_every_shipped_headline_names_arms_and_keys_that_exist(file: Path) -> No
     assert len({case.label for case in asked.cases}) == len(asked.cases)
     for case in asked.cases:
         assert len(case.baseline) == len(case.improved) > 1, case.label
-        arms = [order.scenario for order in (case.baseline[0], case.improved[0])]
+        arms = [request.scenario for request in (case.baseline[0], case.improved[0])]
         if len({pool.device for arm in arms for pool in resolve(arm).pools}) == 1:
             assert len({gpus_used(resolve(arm)) for arm in arms}) == 1, f"{case.label}: both arms use as many GPUs"
         else:
@@ -266,7 +266,7 @@ def test_one_point_of_every_shipped_headline_runs_when_shortened(file: Path) -> 
     sizes = ("workload.prompts_per_step=16", f"workload.group_size={members}", "trainer.updates_per_step=1")
     runs = ("run.steps=2", "run.warmup_steps=0", "run.replications=1")
     asked = hunt(load(file, sets=(*sizes, *runs)))
-    base, better = (list(map(make, arm)) for arm in (asked.cases[0].baseline, asked.cases[0].improved))
+    base, better = (list(map(make_run, arm)) for arm in (asked.cases[0].baseline, asked.cases[0].improved))
     told = ratio(asked.headline, base, better)
     assert math.isfinite(told.mean)
     assert told.mean > 0
@@ -301,8 +301,8 @@ def test_a_target_is_a_share_of_the_way_from_untrained_to_the_asymptote(tmp_path
     changes = {**LEARNS, "  baseline: whole": "  also: seconds_to_target\n  target_share: 0.25\n  baseline: whole"}
     asked = hunt(small(tmp_path, "rollouts_to_target", changes))
     assert [case.target for case in asked.cases] == [pytest.approx(0.5)]
-    with opened(None) as store, Processes(1, make) as makers:
-        point = brackets([asked], store, makers)[0].found[0]
+    with local_executor() as runs:
+        point = brackets([asked], runs)[0].found[0]
     assert point.ratio.mean == pytest.approx(2, rel=0.2)
     assert point.also is not None
     assert point.also.mean == pytest.approx(2, rel=0.2)

@@ -15,8 +15,10 @@ from rlsim.policies.allocation.group_size import UniformGroups
 from rlsim.policies.registry import parts_of
 from rlsim.results.progress import USED
 from rlsim.scenario.document import load
-from rlsim.studies.race import Race, given, run_race, success, wasted
+from rlsim.studies.compare import plans
+from rlsim.studies.race import Race, given, race_plans, success, wasted
 from rlsim.studies.report.page import write_report
+from rlsim.studies.runs.executor import local_executor
 from rlsim.studies.text.race import as_json, as_text, save_figures
 
 NULL = "learning.effect={information_exponent: 0, breadth_exponent: 0}"
@@ -48,7 +50,8 @@ def raced(directory: Path, arms: dict[str, str], *sets: str, target: float = 0.5
     file = directory / "race.yaml"
     lines = [f"  {name}:\n    policy: {{parts: {{allocation: {part}}}}}" for name, part in arms.items()]
     file.write_text(SMALL + "\n".join(lines) + "\n", encoding="utf-8")
-    return run_race(load(str(file), sets=list(sets)), target, workers=1)
+    with local_executor() as runs:
+        return race_plans(plans(load(str(file), sets=list(sets))), target, runs)
 
 
 def test_a_strategy_gains_nothing_on_itself(tmp_path: Path) -> None:

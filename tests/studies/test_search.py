@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from search_problems import ONE_OFF, PROBLEMS, Problem, judge
 from sweep_files import ENVIRONMENT, ROOT, command, rlsim, told, written
-from test_sweep import journal_lines
+from test_sweep import kept_runs
 
 from rlsim.core.errors import ParameterError, RlsimError, ScenarioError
 from rlsim.results.metrics import Metrics
@@ -22,16 +22,16 @@ from rlsim.studies.optimize.candidates import NOMINAL
 from rlsim.studies.optimize.decide import MARGIN
 from rlsim.studies.optimize.explore import SEED, Guided, explore
 from rlsim.studies.optimize.study import Answer, answer, question
-from rlsim.studies.runs.executor import Processes
-from rlsim.studies.runs.record import Task, perform
-from rlsim.studies.runs.store import RunStore
+from rlsim.studies.runs.executor import local_executor, make_run
+from rlsim.studies.runs.record import requests_of
+from rlsim.studies.sweep import WITH_PROGRESS
 
 LITTLE = Problem((), ("split={gpus: 6, step: 1}",))
 
 
 def answered(problem: Problem, folder: Path, **others: object) -> Answer:
-    with RunStore(folder) as store, Processes(1) as makers:
-        return answer(problem.asked(folder, **others), store, makers)  # type: ignore[arg-type]
+    with local_executor(folder) as runs:
+        return answer(problem.asked(folder, **others), runs)  # type: ignore[arg-type]
 
 
 def alone(found: Answer, at: tuple[int, ...]) -> list[Metrics]:
@@ -40,18 +40,18 @@ def alone(found: Answer, at: tuple[int, ...]) -> list[Metrics]:
     texts = dict(path_and_value for one in space.choice(at).values() for path_and_value in one.settings)
     sets = [f"{'.'.join(path)}={node.value}" for path, node in texts.items()]
     scenario = load(space.document.file, sets=sets).resolve()
-    return [perform(Task("alone", scenario, number)).metrics for number in range(found.question.replications)]
+    return [make_run(one).metrics for one in requests_of("alone", scenario, range(found.question.replications))]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_quarter_of_the_evaluations_finds_the_optimum_within_one_percent(name: str, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     asked = PROBLEMS[name].asked(tmp_path)
-    with RunStore(tmp_path) as store, Processes(2) as makers:
-        all_points = explore(judge(asked, store, makers), asked.space.size)
+    with local_executor(tmp_path, 2) as runs:
+        all_points = explore(judge(asked, runs), asked.space.size)
         best = min(one.value for one in all_points.values())
         for seed in (SEED, 0, 1):
-            counting = judge(asked, store, makers)
+            counting = judge(asked, runs)
             found = Guided(counting, len(all_points) // 4, NOMINAL, seed).run()
             assert len(counting.spent.points) <= len(all_points) // 4
             assert min(one.value for one in found.values()) <= 1.01 * best
@@ -155,7 +155,7 @@ def test_a_question_that_cannot_be_meant_is_refused_before_anything_runs(
     assert done.returncode == 2, done.stderr
     for word in words:
         assert word in done.stderr
-    assert not journal_lines(tmp_path / "out")
+    assert not kept_runs(tmp_path / "out")
 
 
 def test_axes_of_a_file_are_ranges_lists_and_splits_with_the_line_of_what_is_wrong(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_one_more_gpu_is_worth_what_runs_with_it_say(tmp_path: Path) -> None:
         gpus = {**gpus, more.role: gpus[more.role] + more.gpus, "cluster": gpus["cluster"] + more.gpus}
         sets = [f"{role}.gpus={count}" for role, count in gpus.items()]
         larger = load(found.question.space.document.file, sets=sets).resolve()
-        own = [perform(Task("larger", larger, number)).metrics.step_seconds for number in range(2)]
+        own = [make_run(one).metrics.step_seconds for one in requests_of("larger", larger, range(2))]
         mean = sum(own) / 2 - found.decision.best.value
         assert more.seconds.mean == pytest.approx(mean, abs=1e-9)
     assert {more.role for more in found.more} == {"rollout", "trainer"}
@@ -231,7 +231,7 @@ def test_the_way_to_a_target_is_that_of_runs_made_alone_and_one_that_ends_before
     assert found.question.measures == ("seconds_to_target", "usd_to_target")
     for one in found.decision.contenders:
         scenario = one.candidate.variant.scenario
-        columns = [perform(Task("alone", scenario, number)).progress for number in range(2)]
+        columns = [make_run(one).progress for one in requests_of("alone", scenario, range(2), WITH_PROGRESS)]
         assert all(column is not None for column in columns)
         for used, metric in (("seconds", "seconds_to_target"), ("usd", "usd_to_target")):
             assert one.values(metric) == [used_at(column, 0.45, used) for column in columns if column is not None]
@@ -258,18 +258,14 @@ def test_a_killed_search_goes_on_and_simulates_nothing_twice(tmp_path: Path) -> 
     with subprocess.Popen(
         command(*arguments), cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        while journal_lines(out) < 8:
+        while kept_runs(out) < 8:
             assert process.poll() is None
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    kept = journal_lines(out)
+    kept = kept_runs(out)
     resumed = told(*arguments)
-    import pyarrow.parquet as pq
-
-    rows = [row for part in (out / "runs").glob("part-*") for row in pq.read_table(part).to_pylist()]
-    keys = {(row["run"], row["replication"]) for row in rows}
-    assert len(keys) == len(rows) == kept + resumed["runs_made"]
+    assert kept_runs(out) == kept + resumed["runs_made"]
     again = told(*arguments)
     assert again["runs_made"] == 0
     assert again["best"] == resumed["best"]
@@ -282,8 +278,8 @@ def test_the_best_split_of_verls_seven_billion_case_beats_the_published_one(tmp_
     """Published for 64 + 64 GPUs: 150.63 s, and no other split (docs/advance/fully_async.md)."""
     document = load(ROOT / "scenarios" / "planning" / "verl-7b.yaml", sets=["run.replications=2"])
     asked = question(document, ["split={gpus: 128, step: 16}"], ["asynchronous"], uncertain=(), sensitivity=())
-    with RunStore(tmp_path) as store, Processes(2) as makers:
-        looked = explore(judge(asked, store, makers), asked.space.size)
+    with local_executor(tmp_path, 2) as runs:
+        looked = explore(judge(asked, runs), asked.space.size)
     values = {one.candidate.variant.levels["split"]: one.value for one in looked.values()}
     assert min(values, key=lambda split: values[split]) in ("48+80", "64+64")
     assert min(values.values()) <= values["64+64"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
+import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,9 +21,9 @@ from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.results.statistics import paired_ratio
 from rlsim.scenario.document import load
 from rlsim.scenario.variation import arms_factor, choices, factor, listed
-from rlsim.studies.runs.executor import Order, Processes, made_all, make
-from rlsim.studies.runs.record import Task, perform
-from rlsim.studies.runs.store import Made, RunStore
+from rlsim.studies.runs.executor import Processes, RunExecutor, local_executor, make_run
+from rlsim.studies.runs.record import RunRecord, RunRequest, requests_of
+from rlsim.studies.runs.store import RunStore
 from rlsim.studies.sweep import Variant, baseline_of, sweep, variants
 
 SIGMAS = "workload.response_tokens.sigma=0.6,0.8,1.0"
@@ -59,22 +62,22 @@ def test_arms_are_a_factor_and_rows_of_a_list_are_variants(tmp_path: Path) -> No
 
 def test_every_variant_meets_the_luck_that_a_run_by_itself_meets(tmp_path: Path) -> None:
     found = made(written(tmp_path), SIGMAS)
-    with RunStore(tmp_path) as store, Processes(1) as makers:
-        swept = sweep(found, found[1], 2, store, makers)
+    with local_executor(tmp_path) as runs:
+        swept = sweep(found, found[1], 2, runs)
     for result in swept.results:
-        alone = [perform(Task("alone", result.variant.scenario, replication)) for replication in range(2)]
-        assert result.values("step_seconds") == [outcome.metrics.step_seconds for outcome in alone]
+        alone = [make_run(request) for request in requests_of("alone", result.variant.scenario, range(2))]
+        assert result.values("step_seconds") == [record.metrics.step_seconds for record in alone]
     first, base = swept.results[0], swept.results[1]
     expected = paired_ratio(first.values("step_seconds"), base.values("step_seconds"))
     assert first.ratio(swept.baseline, "step_seconds") == expected
 
 
 def test_processes_make_the_same_runs_as_this_one(tmp_path: Path) -> None:
-    orders = [order for one in made(written(tmp_path), SIGMAS) for order in one.orders(2)]
-    with Processes(2) as makers:
-        apart = {run.key: run.metrics for run in makers.make_all(orders)}
-    with Processes(1) as makers:
-        here = {run.key: run.metrics for run in makers.make_all(orders)}
+    requests = [request for one in made(written(tmp_path), SIGMAS) for request in one.requests(2)]
+    with Processes(2) as backend:
+        apart = {record.key: record.metrics for _, record in backend.records(requests)}
+    with Processes(1) as backend:
+        here = {record.key: record.metrics for _, record in backend.records(requests)}
     assert apart == here
 
 
@@ -84,16 +87,16 @@ class Counting:
     def __init__(self) -> None:
         self.keys: list[tuple[str, int]] = []
 
-    def make_all(self, orders: list[Order]) -> Iterator[Made]:
-        for order in orders:
-            self.keys.append(order.key)
-            yield Made(order.run, order.replication, order.label, "", "", 0.0, {"step_seconds": 1.0})
+    def records(self, requests: list[RunRequest]) -> Iterator[tuple[RunRequest, RunRecord]]:
+        for request in requests:
+            self.keys.append(request.key)
+            yield request, RunRecord(request.label, request.replication, request.identity, error="not made")
 
 
 def runs_of(store: RunStore, path: Path, replications: int, *sets: str) -> list[tuple[str, int]]:
     counting = Counting()
-    orders = [order for one in made(path, *sets) for order in one.orders(replications)]
-    made_all(orders, store.find, counting, store.add)  # type: ignore[arg-type]
+    requests = [request for one in made(path, *sets) for request in one.requests(replications)]
+    RunExecutor(counting, store).run_all(requests)  # type: ignore[arg-type]
     return counting.keys
 
 
@@ -135,10 +138,11 @@ def test_the_same_run_asked_for_by_two_variants_is_made_once(tmp_path: Path) -> 
     document = load(written(tmp_path, twice))
     arms = arms_factor(["a,b"], document.arms())
     assert arms is not None
-    orders = [order for one in variants(document, choices([arms])) for order in one.orders(2)]
+    requests = [request for one in variants(document, choices([arms])) for request in one.requests(2)]
     counting = Counting()
-    made_all(orders, lambda run, replication: None, counting, lambda run: None)  # type: ignore[arg-type]
-    assert len(orders) == 4
+    with RunStore() as store:
+        RunExecutor(counting, store).run_all(requests)  # type: ignore[arg-type]
+    assert len(requests) == 4
     assert len(counting.keys) == 2
 
 
@@ -200,9 +204,18 @@ def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "only with --cluster ray" in rlsim("sweep", path, "--ray-address", "auto", "--set", SIGMAS).stderr
 
 
-def journal_lines(out: Path) -> int:
-    path = out / "runs" / ".journal.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def kept_runs(out: Path) -> int:
+    """Runs in a store that a command has open: the frames of its log are read from a copy."""
+    folder = out / "runs"
+    if not (folder / "runs.sqlite3").exists():
+        return 0
+    with tempfile.TemporaryDirectory() as copy:
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):
+                shutil.copy(path, copy)
+        with closing(sqlite3.connect(Path(copy) / "runs.sqlite3")) as database, suppress(sqlite3.DatabaseError):
+            return int(database.execute("select count(*) from runs").fetchone()[0])
+    return 0
 
 
 def children(process: int) -> list[int]:
@@ -218,23 +231,18 @@ def test_a_sweep_killed_in_the_middle_goes_on_without_losing_or_repeating_a_run(
     with subprocess.Popen(
         command(*arguments), cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        while journal_lines(out) < 20:
+        while kept_runs(out) < 20:
             assert process.poll() is None
             time.sleep(0.005)
         workers = children(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    finished = journal_lines(out)
+    finished = kept_runs(out)
     assert finished < 200
     resumed = told(*arguments)
     assert resumed["runs_reused"] == finished
     assert resumed["runs_made"] == 120 - finished
-    import pyarrow.parquet as pq
-
-    parts = [pq.read_table(path).to_pylist() for path in (out / "runs").glob("part-*.parquet")]
-    times = Counter((row["run"], row["replication"]) for part in parts for row in part)
-    assert len(times) == 120
-    assert set(times.values()) == {1}
+    assert kept_runs(out) == 120
     assert [one["replications"] for one in resumed["variants"][::20]] == [_metrics_of(tmp_path, s) for s in (0, 20, 40)]
     assert not [worker for worker in workers if _runs(worker)]
 
@@ -242,7 +250,7 @@ def test_a_sweep_killed_in_the_middle_goes_on_without_losing_or_repeating_a_run(
 def _metrics_of(folder: Path, seed: int) -> list[dict[str, object]]:
     """Of a variant's runs, made here without a store."""
     (one,) = made(written(folder), f"seed={seed}")
-    return [dict(make(order).metrics) for order in one.orders(2)]
+    return [dict(make_run(request).flat()) for request in one.requests(2)]
 
 
 def _runs(process: int) -> bool:

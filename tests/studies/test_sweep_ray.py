@@ -19,14 +19,14 @@ def test_tasks_of_an_existing_cluster_of_two_nodes_make_the_same_runs(tmp_path: 
     from ray.cluster_utils import Cluster
 
     found = variants(load(written(tmp_path)), choices([factor("seed=1,2,3")]))
-    orders = [order for one in found for order in one.orders(2)]
-    with Processes(1) as makers:
-        here = {made.key: made.metrics for made in makers.make_all(orders)}
+    requests = [request for one in found for request in one.requests(2)]
+    with Processes(1) as backend:
+        here = {record.key: record.metrics for _, record in backend.records(requests)}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         cluster.add_node(num_cpus=1)
-        with RayTasks(cluster.address) as makers:
-            there = {made.key: made.metrics for made in makers.make_all(orders)}
+        with RayTasks(cluster.address) as backend:
+            there = {record.key: record.metrics for _, record in backend.records(requests)}
     finally:
         cluster.shutdown()
     assert there == here

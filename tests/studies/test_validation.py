@@ -18,10 +18,13 @@ from rlsim.results.plots.validation import Point, predicted_and_measured
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.document import load
 from rlsim.scenario.published import Published, PublishedEntry
+from rlsim.studies.runs.executor import Processes, RunExecutor, make_run
+from rlsim.studies.runs.record import RunRecord, RunRequest, requests_of
+from rlsim.studies.runs.store import RunStore
 from rlsim.studies.validation import text
 from rlsim.studies.validation.entries import Source, find_entries, left_out, read_entry
 from rlsim.studies.validation.page import BEGIN, END, put
-from rlsim.studies.validation.running import Failure, Row, attempt, run_entries, tasks
+from rlsim.studies.validation.running import Row, predictions, run_entries
 from rlsim.studies.validation.scores import agreement, pairs, score, scores
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "published"
@@ -157,10 +160,17 @@ def small(tmp_path: Path) -> Path:
 
 def test_an_entry_goes_from_file_to_report(small: Path) -> None:
     source = read_entry(small)
-    seen: list[str] = []
-    rows = run_entries([source], lambda one: seen.append(one.name), workers=1)
+    made: list[str] = []
+
+    def noted(request: RunRequest) -> RunRecord:
+        made.append(request.label)
+        return make_run(request)
+
+    needed = predictions([source])
+    with RunStore() as store, Processes(1, noted) as backend:
+        rows = run_entries([source], needed, RunExecutor(backend, store))
     whole, half, twice, stuck = rows
-    assert len(seen) == len(tasks([source])) == 6
+    assert len(made) == needed.run_count == 6
     assert whole.predicted is not None
     assert whole.predicted.mean == pytest.approx(10.0, rel=0.01)
     assert half.error == pytest.approx(0.25, abs=0.02)
@@ -181,9 +191,7 @@ def test_a_failure_counts_as_a_row_and_as_a_wrong_sign(small: Path) -> None:
     assert score("all", rows).failed == 1
     assert agreement(pairs(rows)) == (0, 1)
     scenario = read_entry(small).scenarios["stuck"]
-    from rlsim.studies.runs.record import Task
-
-    assert isinstance(attempt(Task("stuck", scenario, 0)), Failure)
+    assert make_run(requests_of("stuck", scenario, [0])[0]).is_stuck
 
 
 def test_calibrated_rows_are_left_out_of_the_errors() -> None:

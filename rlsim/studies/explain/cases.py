@@ -6,7 +6,7 @@ mean alone is; the size agrees within 25 %.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,8 +16,9 @@ from rlsim.results.statistics import Estimate, interval, paired_ratio
 from rlsim.scenario.case import Case
 from rlsim.scenario.document import Document, load
 from rlsim.scenario.schema import Scenario
-from rlsim.studies.explain.watching import Watched, measured, watch
-from rlsim.studies.runs.record import Task, perform_each
+from rlsim.studies.measures import case_measure
+from rlsim.studies.runs.executor import RunExecutor
+from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest, requests_of
 
 SIZE_WITHIN = 0.25
 """Relative error up to which a size agrees."""
@@ -32,14 +33,12 @@ class Asked:
     case: Case
     arms: dict[str, Scenario]
 
-    @property
-    def tasks(self) -> list[Task]:
-        """Every replication of every arm, arm by arm."""
-        return [
-            Task(f"{self.case.id}, {name}", scenario, replication)
+    def requests(self) -> dict[str, list[RunRequest]]:
+        """Every replication of every arm."""
+        return {
+            name: requests_of(f"{self.case.id}, {name}", scenario, range(scenario.run.replications))
             for name, scenario in self.arms.items()
-            for replication in range(scenario.run.replications)
-        ]
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +104,24 @@ def asked(document: Document) -> Asked | None:
     return Asked(document.file, case, {name: scenarios[name] for name in names})
 
 
-def answers(
-    questions: Sequence[Asked], done: Callable[[Watched], None] = lambda seen: None, workers: int | None = None
-) -> list[Answer]:
-    """Run all cases, ``done`` being told of every run."""
-    seen = []
-    for one in perform_each(watch, [task for question in questions for task in question.tasks], workers):
-        done(one)
-        seen.append(one)
-    at, found = 0, []
-    for question in questions:
-        count = len(question.tasks)
-        found.append(_answer(question, seen[at : at + count]))
-        at += count
-    return found
+def answers(questions: Sequence[Asked], runs: RunExecutor) -> list[Answer]:
+    """Run all cases; ``RlsimError`` where a run ended in another error than a deadlock."""
+    requests = [question.requests() for question in questions]
+    records = runs.run_all([request for arms in requests for arm in arms.values() for request in arm])
+    for record in records.values():
+        if record.error and not record.is_stuck:
+            raise record.failure()
+    return [_answer(question, arms, records) for question, arms in zip(questions, requests, strict=True)]
 
 
-def _answer(question: Asked, seen: Sequence[Watched]) -> Answer:
-    case, first = question.case, question.arms[question.case.arm]
-    values = [measured(one, case.measure) for one in seen]
-    count, confidence = first.run.replications, first.run.confidence
+def _answer(
+    question: Asked, requests: Mapping[str, Sequence[RunRequest]], records: Mapping[RunKey, RunRecord]
+) -> Answer:
+    case = question.case
+    values = {
+        name: [case_measure(records[request.key], case.measure) for request in some] for name, some in requests.items()
+    }
+    confidence = question.arms[case.arm].run.confidence
     if case.over is None:
-        return Answer(question.file, case, interval(values, confidence))
-    return Answer(question.file, case, paired_ratio(values[:count], values[count:], confidence))
+        return Answer(question.file, case, interval(values[case.arm], confidence))
+    return Answer(question.file, case, paired_ratio(values[case.arm], values[case.over], confidence))

@@ -5,7 +5,7 @@ What speaks for the bottleneck: shares of time, KV, the tail, weight sync, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlsim.resolve import ResolvedScenario
@@ -14,8 +14,8 @@ from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.results.utilisation import Shares
 from rlsim.scenario.schema import Scenario
 from rlsim.studies.explain.candidates import Change, candidates
-from rlsim.studies.explain.watching import Watched, watch
-from rlsim.studies.runs.record import Outcome, Task, perform_each
+from rlsim.studies.runs.executor import RunExecutor
+from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest, requests_of
 
 BEST = 3
 """Changes that are shown."""
@@ -23,7 +23,6 @@ HELPS = 1.005
 """Factor on the speed of a step from which a change is worth a second look."""
 FILL_STEPS = 3
 """Warm-up steps beside the scenario's own: what a change lets begin ahead of the first step must not count as gain."""
-Done = Callable[[Watched], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,69 +39,66 @@ class Explanation:
     """Of one arm."""
 
     arm: str
-    outcome: Outcome
+    outcome: RunRecord
     """Of the first replication, by which changes were screened."""
     tried: int
     effects: tuple[Effect, ...]
     """The best, in the order of their speed-up."""
 
 
-def explain(
-    name: str, found: ResolvedScenario, done: Done = lambda seen: None, workers: int | None = None
-) -> Explanation:
+def explain(name: str, resolved: ResolvedScenario, runs: RunExecutor) -> Explanation:
     """Screen all changes that apply on one replication, then judge the best on others.
 
     ``DeadlockError`` when the arm as it stands is stuck; a change that makes it so is out.
     """
-    tried = [(change, _filled(other)) for change, other in candidates(found)]
-    scenario = _filled(found.scenario)
-    first = [Task(name, scenario, 0), *(Task(f"{name}, {one.label}", other, 0) for one, other in tried)]
-    seen = _watch(first, done, workers)
-    base = seen[0].told
-    ranked = sorted(range(len(tried)), key=lambda at: _speedup(base, seen[at + 1]), reverse=True)
-    best = [tried[at] for at in ranked[:BEST] if _speedup(base, seen[at + 1]) > HELPS]
-    effects = _effects(name, scenario, best, done, workers)
-    effects = sorted(effects, key=lambda effect: effect.speedup.mean, reverse=True)
-    return Explanation(name, base, len(tried), tuple(effects))
+    scenario = _filled(resolved.scenario)
+    (base,) = requests_of(name, scenario, [0])
+    tried = [(change, _filled(other)) for change, other in candidates(resolved)]
+    screened = [requests_of(f"{name}, {change.label}", other, [0])[0] for change, other in tried]
+    records = _records([base, *screened], runs)
+    before = records[base.key].metrics.step_seconds
+    speedups = [
+        0.0 if records[request.key].is_stuck else before / records[request.key].metrics.step_seconds
+        for request in screened
+    ]
+    ranked = sorted(range(len(tried)), key=lambda index: speedups[index], reverse=True)
+    best = [tried[index] for index in ranked[:BEST] if speedups[index] > HELPS]
+    effects = sorted(_effects(name, scenario, best, runs), key=lambda effect: effect.speedup.mean, reverse=True)
+    return Explanation(name, records[base.key], len(tried), tuple(effects))
 
 
 def _filled(scenario: Scenario) -> Scenario:
-    """The same with a longer warm-up."""
-    given = scenario.run
-    steps = {"steps": given.steps + FILL_STEPS, "warmup_steps": given.warmup_steps + FILL_STEPS}
-    return scenario.model_copy(update={"run": given.model_copy(update=steps)})
+    """The scenario with a longer warm-up."""
+    run = scenario.run
+    steps = {"steps": run.steps + FILL_STEPS, "warmup_steps": run.warmup_steps + FILL_STEPS}
+    return scenario.model_copy(update={"run": run.model_copy(update=steps)})
 
 
-def _watch(tasks: Sequence[Task], done: Done, workers: int | None) -> list[Watched]:
-    seen = []
-    for one in perform_each(watch, tasks, workers):
-        done(one)
-        seen.append(one)
-    return seen
+def _records(requests: Sequence[RunRequest], runs: RunExecutor) -> dict[RunKey, RunRecord]:
+    """Records of runs that may be stuck; any other error is raised."""
+    records = runs.run_all(requests)
+    for record in records.values():
+        if record.error and not record.is_stuck:
+            raise record.failure()
+    return records
 
 
-def _speedup(base: Outcome, seen: Watched) -> float:
-    """Step time as it is over that with the change, on the replication that screens; 0 for a stuck run."""
-    return 0.0 if seen.outcome is None else base.metrics.step_seconds / seen.outcome.metrics.step_seconds
-
-
-def _effects(
-    name: str, scenario: Scenario, best: Sequence[tuple[Change, Scenario]], done: Done, workers: int | None
-) -> list[Effect]:
-    """The best once more, on luck that did not choose them."""
+def _effects(name: str, scenario: Scenario, best: Sequence[tuple[Change, Scenario]], runs: RunExecutor) -> list[Effect]:
+    """The best changes once more, on replications that did not choose them."""
+    if not best:
+        return []
     fresh = range(1, scenario.run.replications + 1)
-    arms = [(name, scenario), *((f"{name}, {change.label}", other) for change, other in best)] if best else []
-    seen = iter(_watch([Task(label, one, number) for label, one in arms for number in fresh], done, workers))
-    rows = [[next(seen) for _ in fresh] for _ in arms]
-    return [
-        Effect(change, paired_ratio(_steps(rows[0]), _steps(row), scenario.run.confidence))
-        for (change, _), row in zip(best, rows[1:], strict=False)
-        if all(one.outcome is not None for one in row)
-    ]
-
-
-def _steps(row: Sequence[Watched]) -> list[float]:
-    return [one.told.metrics.step_seconds for one in row]
+    base = requests_of(name, scenario, fresh)
+    changed = [requests_of(f"{name}, {change.label}", other, fresh) for change, other in best]
+    records = _records([request for some in (base, *changed) for request in some], runs)
+    before = [records[request.key].metrics.step_seconds for request in base]
+    effects = []
+    for (change, _), requests in zip(best, changed, strict=True):
+        after = [records[request.key] for request in requests]
+        if not any(record.is_stuck for record in after):
+            steps = [record.metrics.step_seconds for record in after]
+            effects.append(Effect(change, paired_ratio(before, steps, scenario.run.confidence)))
+    return effects
 
 
 SHOWN = 0.01

@@ -84,11 +84,11 @@ class Candidates:
             made = variant(self.space.document, {**choice, **case.settings})
         except ScenarioError as error:
             return Infeasible(at, _kind(error.faults[0], choice), error.faults[0])
-        if made.plan.colocated and "+" in self.space.texts(at).get(SPLIT, ""):
+        if made.resolved.colocated and "+" in self.space.texts(at).get(SPLIT, ""):
             return Infeasible(at, "split of shared GPUs", "this policy shares all GPUs: a split with shared: true")
-        gpus, usd_per_hour = gpus_used(made.plan), gpus_used(made.plan) * price(made.plan)[0]
-        named = Variant(self.space.texts(at), made.scenario, made.run, made.plan)
-        for kind, text in _broken(self.limits, gpus, usd_per_hour, made.plan):
+        gpus, usd_per_hour = gpus_used(made.resolved), gpus_used(made.resolved) * price(made.resolved)[0]
+        named = Variant(self.space.texts(at), made.scenario, made.resolved)
+        for kind, text in _broken(self.limits, gpus, usd_per_hour, made.resolved):
             return Infeasible(at, kind, text)
         return Candidate(at, named, gpus, usd_per_hour)
 

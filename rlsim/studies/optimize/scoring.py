@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from rlsim.results.columns import Columns
 from rlsim.results.progress import used_at
 from rlsim.results.statistics import Estimate, interval
 from rlsim.studies.optimize.candidates import NOMINAL, Candidate, Candidates, Case
 from rlsim.studies.optimize.space import At
-from rlsim.studies.runs.executor import PROGRESS, Makers, made_all
-from rlsim.studies.runs.store import Made, RunStore
-from rlsim.studies.sweep import Result
+from rlsim.studies.runs.executor import RunExecutor
+from rlsim.studies.runs.record import RunRecord
+from rlsim.studies.sweep import Result, results_of
 
 COST = "usd_per_million_trained_tokens"
 TO_TARGET = {"seconds_to_target": "seconds", "usd_to_target": "usd"}
@@ -49,7 +46,7 @@ class Scored:
             return [1e6 / (rate * self.candidate.gpus) for rate in rates]
         if metric in TO_TARGET:
             target = self.target or 0.0
-            return [float(used_to(made, target, TO_TARGET[metric]) or 0.0) for made in self.result.runs]
+            return [float(used_to(record, target, TO_TARGET[metric]) or 0.0) for record in self.result.runs]
         return self.result.values(metric)
 
     def estimate(self, metric: str) -> Estimate:
@@ -64,23 +61,18 @@ class Spent:
     points: set[tuple[str, At]] = field(default_factory=set)
     """Simulated, by case."""
     made: int = 0
+    """Runs made for the search."""
     reused: int = 0
+    """Runs that were in the store before it."""
 
 
 class Judge:
     """Simulates points and applies the limits that only a run can tell."""
 
-    def __init__(
-        self,
-        candidates: Candidates,
-        objective: str,
-        store: RunStore,
-        makers: Makers,
-        done: Callable[[int], None] = lambda runs: None,
-    ) -> None:
+    def __init__(self, candidates: Candidates, objective: str, runs: RunExecutor) -> None:
         self.candidates, self.objective = candidates, objective
         self.spent = Spent()
-        self._store, self._makers, self._done = store, makers, done
+        self._runs = runs
 
     def score(self, points: Sequence[At], case: Case = NOMINAL, replications: int = 1) -> dict[At, Scored]:
         """The feasible ones among the points, simulated; what breaks a limit is excluded and counted."""
@@ -97,16 +89,9 @@ class Judge:
 
     def simulated(self, some: Sequence[Candidate], case: Case, replications: int) -> list[Scored]:
         """Candidates with their runs, whatever the limits say; those that did not end are excluded."""
-        orders = {order.key: order for one in some for order in one.variant.orders(replications)}
-        missing = sum(self._store.find(*key) is None for key in orders)
-        made = made_all(list(orders.values()), self._store.find, self._makers, self._keep)
-        self.spent.made += missing
-        self.spent.reused += len(orders) - missing
-        self._done(len(orders) - missing)
+        results = results_of([one.variant for one in some], replications, self._runs)
+        self.spent.made, self.spent.reused = self._runs.made, self._runs.kept
         self.spent.points |= {(case.name, one.at) for one in some}
-        results = [
-            Result(one.variant, tuple(made[one.variant.run, number] for number in range(replications))) for one in some
-        ]
         ended = []
         for one, result in zip(some, results, strict=True):
             lacking = self._lacking(result)
@@ -121,29 +106,24 @@ class Judge:
         target = self.candidates.limits.target_success
         if result.fault:
             return "did not end", result.fault.splitlines()[0]
-        if target is not None and any(used_to(made, target, "seconds") is None for made in result.runs):
-            reached = min(max(progress_of(made)["success"]) for made in result.runs)
+        if target is not None and any(used_to(record, target, "seconds") is None for record in result.runs):
+            reached = min(max(progress_of(record)["success"]) for record in result.runs)
             return (
                 "target_success",
                 f"{reached:.3f} after {result.variant.scenario.run.steps} steps; wanted: {target:g}",
             )
         return None
 
-    def _keep(self, made: Made) -> None:
-        self._store.add(made)
-        self._done(1)
 
-
-def used_to(made: Made, target: float, used: str) -> float | None:
+def used_to(record: RunRecord, target: float, used: str) -> float | None:
     """How much of ``used`` a run took to the target; None where it did not come to it."""
-    return used_at(progress_of(made), target, used)
+    return used_at(progress_of(record), target, used)
 
 
-def progress_of(made: Made) -> Columns:
-    """By the end of every step: success, seconds, USD."""
-    text = made.metrics.get(PROGRESS)
-    read = json.loads(text) if isinstance(text, str) else {"success": [], "seconds": [], "usd": []}
-    return {name: np.array(values, np.float64) for name, values in read.items()}
+def progress_of(record: RunRecord) -> Columns:
+    """Success, seconds and USD (and more) by the end of every step; raises where the scenario does not learn."""
+    assert record.progress is not None, "a target belongs to runs with a learning model"
+    return record.progress
 
 
 def _broken(one: Scored, candidates: Candidates) -> tuple[str, str] | None:

@@ -179,7 +179,7 @@ def more_gpus(judge: Judge, decision: Decision, replications: int) -> list[More]
     """The fewest further GPUs that the choice can take for each role, whatever the limits say."""
     found = []
     scenario = decision.best.candidate.variant.scenario
-    shared = decision.best.candidate.variant.plan.colocated
+    shared = decision.best.candidate.variant.resolved.colocated
     roles = {"rollout and trainer": (1, 1)} if shared else {"rollout": (1, 0), "trainer": (0, 1)}
     for role, parts in roles.items():
         for candidate in _larger(judge, decision.best.at, scenario, parts):
@@ -200,7 +200,7 @@ def _larger(judge: Judge, at: At, scenario: Scenario, parts: tuple[int, int]) ->
             made = variant(space.document, {**space.choice(at), "more": added})
         except ScenarioError:
             continue
-        yield Candidate(at, made, gpus_used(made.plan), gpus_used(made.plan) * price(made.plan)[0])
+        yield Candidate(at, made, gpus_used(made.resolved), gpus_used(made.resolved) * price(made.resolved)[0])
         return
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -18,8 +18,7 @@ from rlsim.studies.optimize.explore import explore
 from rlsim.studies.optimize.scoring import COST, Judge, Spent
 from rlsim.studies.optimize.sensitivity import More, Robust, Swing, cases_of, check_cases, more_gpus, robust, swings
 from rlsim.studies.optimize.space import At, Space, axis_of_text, space_of, written_factors
-from rlsim.studies.runs.executor import Makers
-from rlsim.studies.runs.store import RunStore
+from rlsim.studies.runs.executor import RunExecutor
 
 SECONDS = "seconds_per_million_trained_tokens"
 BATCH_KEYS = ("workload.prompts_per_step", "workload.group_size", "workload.response_tokens", "workload.prompt_tokens")
@@ -98,10 +97,10 @@ def question(
     return asked
 
 
-def answer(asked: Question, store: RunStore, makers: Makers, done: Callable[[int], None] = lambda runs: None) -> Answer:
+def answer(asked: Question, runs: RunExecutor) -> Answer:
     """Search, decide and doubt; ``RlsimError`` where no point is feasible before anything runs."""
     search = asked.search
-    judge = Judge(Candidates(asked.space, search.limits), search.objective, store, makers, done)
+    judge = Judge(Candidates(asked.space, search.limits), search.objective, runs)
     _check(judge, asked)
     looked_at = explore(judge, search.evaluations)
     decision = decide(judge, looked_at, asked.replications, asked.measures)

@@ -1,120 +1,193 @@
-"""Runs that are asked for, and those who make them: this process, processes of this host, or tasks of a Ray cluster.
+"""Runs of a study, made by processes of this host or by tasks of a Ray cluster, and kept as they end.
 
-Every run is a piece of work of its own and comes back as it ends, so that whoever is killed loses only runs under way.
-What a run needs is imported once a worker, and a variant is planned once for its replications in a row.
+Every run is a piece of work of its own, so that a killed study loses only runs under way. The imports of a run are made
+once a worker, and a variant is resolved once for its replications in a row.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from rlsim.core.errors import DeadlockError, ParameterError, RlsimError
-from rlsim.studies.runs.store import Made, Number
+from rlsim.core.errors import RlsimError
+from rlsim.studies.runs.identity import code_version
+from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest
+from rlsim.studies.runs.store import RunStore
 
 if TYPE_CHECKING:
+    from rlsim.executor.run import FinishedRun
     from rlsim.resolve import ResolvedScenario
-    from rlsim.results.tables import Digest
-    from rlsim.scenario.schema import Scenario
 
-PROGRESS = "progress"
-"""Name, among a run's metrics, of its progress as JSON."""
 AHEAD = 3
-"""Runs handed out to a worker before it has ended its first."""
+"""Tasks handed out to a core of a cluster before it has ended its first."""
+
+MakeRun = Callable[[RunRequest], RunRecord]
+Files = dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One run to be made."""
+class Backend(AbstractContextManager["Backend"], Protocol):
+    """Makes runs somewhere."""
 
-    run: str
-    """Hash of what it is made from."""
-    replication: int
-    label: str
-    scenario: Scenario
-    version: str
-    """Of the code, as whoever asks knows it."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What its run is known by."""
-        return self.run, self.replication
-
-
-Make = Callable[[Order], Made]
-"""What makes a run in its process, and says what is kept of it."""
-
-
-class Makers(AbstractContextManager["Makers"], Protocol):
-    """Who makes runs."""
-
-    def make_all(self, orders: Sequence[Order]) -> Iterator[Made]:
-        """The runs, as they end."""
+    def records(self, requests: Sequence[RunRequest]) -> Iterator[tuple[RunRequest, RunRecord]]:
+        """Yield each request with its record, as the runs end."""
         ...
 
 
-_planned: dict[str, ResolvedScenario] = {}
-"""The last variant that this process has planned."""
+class RunExecutor:
+    """Makes the runs that a store lacks and keeps them there; ``made`` and ``kept`` count both kinds."""
+
+    def __init__(self, backend: Backend, store: RunStore, done: Callable[[int], None] = lambda runs: None) -> None:
+        self._backend, self._store, self._done = backend, store, done
+        self._own: set[RunKey] = set()
+        self._kept: set[RunKey] = set()
+
+    @property
+    def made(self) -> int:
+        """Runs made by this executor."""
+        return len(self._own)
+
+    @property
+    def kept(self) -> int:
+        """Runs that were in the store already."""
+        return len(self._kept)
+
+    def run_all(self, requests: Sequence[RunRequest], *, must_end: bool = False) -> dict[RunKey, RunRecord]:
+        """Records of all requests by key; a run that several ask for is made once.
+
+        ``done`` receives the number of runs that were there, then 1 for each that ends. With ``must_end`` the first run
+        that an error ended raises it: ``DeadlockError`` or ``UnfinishedRunError``.
+        """
+        records: dict[RunKey, RunRecord] = {}
+        missing: dict[tuple[RunKey, Path | None], RunRequest] = {}
+        for request in requests:
+            record = records.get(request.key) or self._store.find(*request.key)
+            is_whole = record is not None and (
+                request.out is None or bool(record.error) or self._store.has_files(record, request.out)
+            )
+            if record is not None and is_whole:
+                records[request.key] = record
+            else:
+                missing[request.key, request.out] = request
+        self._kept |= records.keys() - self._own
+        self._done(len(records))
+        for record in records.values():
+            _check_end(record, must_end)
+        for request in missing.values():
+            if request.out is not None:
+                self._store.forget_files(request.out)
+        for request, record in self._backend.records(list(missing.values())):
+            self._store.add(record, request.out)
+            records[request.key] = record
+            self._own.add(request.key)
+            self._done(1)
+            _check_end(record, must_end)
+        return records
 
 
-def make(order: Order) -> Made:
-    """Make one run in this process; one that cannot come to its end says why."""
+def _check_end(record: RunRecord, must_end: bool) -> None:
+    if must_end and record.error:
+        raise record.failure()
+
+
+@contextmanager
+def local_executor(
+    out: Path | None = None, workers: int | None = 1, done: Callable[[int], None] = lambda runs: None
+) -> Iterator[RunExecutor]:
+    """An executor on this host that keeps its runs in a directory, or while it lasts."""
+    with RunStore(out) as store, Processes(workers) as backend:
+        yield RunExecutor(backend, store, done)
+
+
+_resolved: dict[str, ResolvedScenario] = {}
+"""The last variant that this process has resolved."""
+
+
+def make_run(request: RunRequest) -> RunRecord:
+    """Make one run in this process and write its files; an error that ends the run is in its record."""
+    from rlsim.studies.runs.files import save_run
+
+    record, run = _made(request)
+    if run is not None and request.out is not None:
+        save_run(request.out, run)
+    return record
+
+
+def _made(request: RunRequest) -> tuple[RunRecord, FinishedRun | None]:
+    from rlsim.resolve import resolve
     from rlsim.sim.collector import collector_paused
+    from rlsim.sim.simulation import simulate
 
-    started, fault = time.process_time(), ""
-    found: dict[str, Number] = {}
+    started = time.process_time()
+    resolved = request.resolved or _resolved.get(request.identity)
+    if resolved is None:
+        _resolved.clear()
+        resolved = _resolved[request.identity] = resolve(request.scenario)
+    run: FinishedRun | None = None
     try:
         # Reading a run makes as much as simulating it: neither leaves cycles to look for before both are over.
         with collector_paused():
-            read, found = measured(order)
-            found |= _progress(read)
-    except (DeadlockError, ParameterError) as error:
-        fault = str(error)
+            run = simulate(resolved, request.replication)
+            record = _measured(request, run)
+    except RlsimError as error:
+        if isinstance(error, OSError):
+            raise
+        kind = type(error).__name__
+        record, run = RunRecord(request.label, request.replication, error=str(error), error_kind=kind), None
     spent = time.process_time() - started
-    return Made(order.run, order.replication, order.label, order.version, fault, spent, found)
+    return replace(record, identity=request.identity, cpu_seconds=spent), run
 
 
-def measured(order: Order) -> tuple[Digest, dict[str, Number]]:
-    """A run made and read in this process, and its metrics."""
+def _measured(request: RunRequest, run: FinishedRun) -> RunRecord:
+    """The record of a run that has ended: its metrics and what else the request names."""
+    from rlsim.results.allocation import allotted, allotted_columns
+    from rlsim.results.bottleneck import verdict
+    from rlsim.results.latency import latency
     from rlsim.results.metrics import metrics_of
-    from rlsim.results.tables import digest
-    from rlsim.sim.simulation import simulate
-
-    read = digest(simulate(_planned_once(order), order.replication))
-    found = metrics_of(read).as_dict()
-    del found["replication"]  # Beside the metrics already.
-    return read, found
-
-
-def _progress(read: Digest) -> dict[str, str]:
-    """What the model had reached, and when and for how much, after every step; nothing without a learning model."""
-    if read.run.plan.learning is None:
-        return {}
     from rlsim.results.progress import progress_columns
+    from rlsim.results.tables import digest
 
-    columns = progress_columns(read)
-    return {PROGRESS: json.dumps({name: columns[name].tolist() for name in ("success", "seconds", "usd")})}
+    tables = digest(run)
+    metrics = metrics_of(tables)
+    learns, headline = run.plan.learning is not None, request.scenario.headline
+    slo = headline.slo if headline is not None else None
+    return RunRecord(
+        request.label,
+        request.replication,
+        measured=metrics,
+        verdict=verdict(metrics, run.plan),
+        latency=latency(run, slo) if "latency" in request.measures else None,
+        progress=progress_columns(tables) if learns and "progress" in request.measures else None,
+        allotted=allotted([allotted_columns(tables)])[0] if learns and "allocation" in request.measures else None,
+    )
 
 
-def _make_apart(how: Make, order: Order) -> Made:
-    """A run in a worker, which lets go of it and only then looks for garbage: that is cheap, as all else is frozen."""
-    made = how(order)
+def _make_apart(make: MakeRun, request: RunRequest) -> RunRecord:
+    """Make a run in a worker and look for garbage after it: that is cheap, as all else is frozen."""
+    record = make(request)
     gc.collect()
-    return made
+    return record
+
+
+def _make_remotely(request: RunRequest) -> tuple[RunRecord, Files]:
+    """Make a run on a host that may not see this one's disk: its files come back with the record."""
+    from rlsim.studies.runs.files import packed_run
+
+    record, run = _made(request)
+    return record, packed_run(request.out, run) if run is not None and request.out is not None else {}
 
 
 def _begin_worker() -> None:
-    """Everything that runs need is there before the first, and is never looked through for garbage."""
+    """Import all that runs need before the first, and never look through it for garbage."""
     import rlsim.resolve
     import rlsim.results.metrics
     import rlsim.sim.simulation  # noqa: F401
@@ -126,21 +199,11 @@ def _begin_worker() -> None:
     gc.disable()
 
 
-def _planned_once(order: Order) -> ResolvedScenario:
-    """The plan of a run, made once for replications in a row."""
-    from rlsim.resolve import resolve
-
-    if order.run not in _planned:
-        _planned.clear()
-        _planned[order.run] = resolve(order.scenario)
-    return _planned[order.run]
-
-
 class Processes:
-    """Processes of this host, started with the first runs that are worth them."""
+    """Processes of this host, started with the first runs that are worth them; with one worker, this process."""
 
-    def __init__(self, workers: int | None = None, how: Make = make) -> None:
-        self._workers, self._how = workers or os.cpu_count() or 1, how
+    def __init__(self, workers: int | None = None, make: MakeRun = make_run) -> None:
+        self._workers, self._make = workers or os.cpu_count() or 1, make
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Processes:
@@ -150,24 +213,22 @@ class Processes:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def make_all(self, orders: Sequence[Order]) -> Iterator[Made]:
-        """The runs, as they end; RlsimError when a process is lost, which no run does by itself."""
-        if self._workers == 1 or (len(orders) == 1 and self._pool is None):
-            yield from map(self._how, orders)
+    def records(self, requests: Sequence[RunRequest]) -> Iterator[tuple[RunRequest, RunRecord]]:
+        """Yield each request with its record; ``RlsimError`` when a process is lost, which no run does by itself."""
+        if self._workers == 1 or (len(requests) <= 1 and self._pool is None):
+            yield from ((request, _stamped(self._make(request))) for request in requests)
             return
-        pool = self._started()
-        try:
-            for future in as_completed([pool.submit(_make_apart, self._how, order) for order in orders]):
-                yield future.result()
-        except BrokenProcessPool as error:
-            lost = "a worker process was killed (out of memory?); finished runs are kept, the same command goes on"
-            raise RlsimError(lost) from error
-
-    def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin_worker)
-        return self._pool
+        pool = self._pool
+        try:
+            futures = {pool.submit(_make_apart, self._make, replace(one, resolved=None)): one for one in requests}
+            for future in as_completed(futures):
+                yield futures[future], _stamped(future.result())
+        except BrokenProcessPool as error:
+            lost = "a worker process was killed (out of memory?); finished runs are kept, the same command goes on"
+            raise RlsimError(lost) from error
 
 
 class RayTasks:
@@ -192,34 +253,32 @@ class RayTasks:
 
             ray.shutdown()
 
-    def make_all(self, orders: Sequence[Order]) -> Iterator[Made]:
-        """The runs, as they end; a few more than there are cores are handed out at a time."""
+    def records(self, requests: Sequence[RunRequest]) -> Iterator[tuple[RunRequest, RunRecord]]:
+        """Yield each request with its record; a few more than there are cores are handed out at a time."""
         import ray
 
-        task = ray.remote(num_cpus=1, max_retries=2)(make)
+        from rlsim.studies.runs.files import unpack_run
+
+        task = ray.remote(num_cpus=1, max_retries=2)(_make_remotely)
         at_once = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        waiting = list(reversed(orders))
-        running: list[ray.ObjectRef] = []
+        waiting = list(reversed(requests))
+        running: dict[ray.ObjectRef, RunRequest] = {}
         while waiting or running:
             while waiting and len(running) < at_once:
-                running.append(task.remote(waiting.pop()))
-            ended, running = ray.wait(running)
-            try:
-                yield from ray.get(ended)
-            except ray.exceptions.RayError as error:
-                raise RlsimError(f"the Ray cluster lost a run: {error}; finished runs are kept") from error
+                request = waiting.pop()
+                running[task.remote(replace(request, resolved=None))] = request
+            ended, _ = ray.wait(list(running))
+            for reference in ended:
+                request = running.pop(reference)
+                try:
+                    record, files = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    raise RlsimError(f"the Ray cluster lost a run: {error}; finished runs are kept") from error
+                if request.out is not None and files:
+                    unpack_run(request.out, files)
+                yield request, _stamped(record)
 
 
-def made_all(
-    orders: Sequence[Order],
-    find: Callable[[str, int], Made | None],
-    makers: Makers,
-    add: Callable[[Made], None],
-) -> dict[tuple[str, int], Made]:
-    """All runs by key: those that were found, and the others made, each once and kept as it ends."""
-    found = {order.key: find(*order.key) for order in orders}
-    missing = {order.key: order for order in orders if found[order.key] is None}
-    for made in makers.make_all(list(missing.values())):
-        add(made)
-        found[made.key] = made
-    return {key: made for key, made in found.items() if made is not None}
+def _stamped(record: RunRecord) -> RunRecord:
+    """The record with the version of the code, as whoever asks knows it."""
+    return replace(record, code=code_version())

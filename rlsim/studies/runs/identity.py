@@ -1,6 +1,6 @@
-"""What makes a run the run that it is: everything that its numbers depend on, as a hash.
+"""Identity of a run: a hash of everything that its record depends on.
 
-Titles, published numbers and the like are no part of it, nor is the number of replications: a sweep that asks for more
+Titles, published numbers and the like are no part of it, nor is the number of replications: a study that is given more
 of them keeps those it has.
 """
 
@@ -35,17 +35,30 @@ _MAKERS = (
     "resolve",
     "executor",
     "sim",
+    "results",
+    "studies/runs",
 )
+"""Folders of the code and data that runs and their records are made from."""
 _FILES = (".py", ".yaml", ".json")
 _USER_FILES = (".json", ".csv", ".txt")
+Measures = frozenset[str]
+METRICS_ALONE: Measures = frozenset()
+ALL_MEASURES: Measures = frozenset({"latency", "progress", "allocation"})
+"""What can be read off a run beside its metrics."""
 LETTERS = 32
 
 
-def identity(scenario: Scenario) -> str:
-    """Of a scenario's runs, with the code and the files that they are made from, whatever their replication."""
+def identity(scenario: Scenario, measures: Measures = METRICS_ALONE) -> str:
+    """Hash of a scenario's runs, with the code and the files that they are made from, whatever their replication.
+
+    Latency is measured against the objectives of the scenario's headline: they count where it is among ``measures``.
+    """
     tree = scenario.model_dump(mode="json", exclude=set(UNREAD))
     tree["run"] = {key: value for key, value in tree["run"].items() if key not in _UNREAD_OF_RUN}
-    text = json.dumps([tree, sorted(_outside(tree)), code_version()], sort_keys=True, separators=(",", ":"))
+    parts: list[Any] = [tree, sorted(_outside(tree)), code_version(), sorted(measures)]
+    if "latency" in measures and scenario.headline is not None and scenario.headline.slo is not None:
+        parts.append(scenario.headline.slo.model_dump(mode="json"))
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:LETTERS]
 
 
@@ -56,22 +69,12 @@ def code_version() -> str:
     digest = hashlib.sha256()
     for folder in (root / name for name in _MAKERS):
         for path in sorted(path for path in folder.rglob("*") if path.suffix in _FILES):
-            digest.update(path.relative_to(folder.parent).as_posix().encode() + b"\0" + path.read_bytes())
-    for name in (
-        "metrics.py",
-        "columns.py",
-        "history.py",
-        "activity.py",
-        "utilisation.py",
-        "progress.py",
-        "latency.py",
-    ):
-        digest.update((root / "results" / name).read_bytes())
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return f"{rlsim.__version__}+{digest.hexdigest()[:12]}"
 
 
 def _outside(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Digests of files and modules of the user's own that the scenario names."""
+    """Names and digests of the user's own files and modules that the scenario names."""
     if isinstance(value, dict):
         for inner, part in value.items():
             yield from _outside(part, inner)

@@ -1,195 +1,171 @@
-"""Finished runs on disk, so that an interrupted command goes on where it was.
+"""Records of finished runs on disk, so that an interrupted study goes on where it was.
 
-::
-
-    runs/.journal.jsonl         runs since the last part, a line each, written as each run ends
-    runs/part-000000.parquet    batches of runs, each written under a temporary name and renamed
-    runs/.lock                  held while a command writes
-
-A run is known by the hash of what it is made from and its replication. Every run is written twice, whatever their
-number: once to the journal, once to a part. Lines reach the operating system at once: a killed process loses no
-finished run, and a line that it was writing is left out.
+One SQLite database a directory, ``runs/runs.sqlite3``, with a row a run. A record is on disk when ``add`` returns: a
+killed process loses no finished run, and a record that it was writing is left out. One command at a time has it open.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import tempfile
-from collections.abc import Iterable, Iterator
+import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
+
+import numpy as np
 
 from rlsim.core.errors import RlsimError
-from rlsim.results.store import replacing
+from rlsim.results.allocation import Allotted
+from rlsim.results.columns import Columns
+from rlsim.results.latency import Latency
+from rlsim.results.metrics import Metrics
+from rlsim.results.utilisation import PoolMetrics, Utilisation
+from rlsim.studies.runs.record import RunRecord
 
-PART_RUNS = 256
-"""Runs in a full part."""
-FOLDER, JOURNAL, LOCK = "runs", ".journal.jsonl", ".lock"
-
-Number = int | float | bool | str
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A run that has ended."""
-
-    run: str
-    """Hash of what it is made from."""
-    replication: int
-    label: str
-    """Of the variant that asked for it first; no part of what it is."""
-    rlsim: str
-    """Version and digest of the code."""
-    fault: str
-    """Why it has no metrics; empty where it has."""
-    cpu_seconds: float
-    metrics: dict[str, Number]
-    """Flat, as ``Metrics.as_dict`` names them; empty with a fault."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What it is known by."""
-        return self.run, self.replication
+FOLDER, FILE = "runs", "runs.sqlite3"
+_PLAIN = ("identity", "replication", "label", "code", "verdict", "error", "error_kind", "cpu_seconds")
+_NESTED = ("measured", "latency", "progress", "allotted")
+"""Columns that hold JSON, or NULL."""
+_SCHEMA = f"""
+create table if not exists runs ({", ".join((*_PLAIN, *_NESTED))}, primary key (identity, replication));
+create table if not exists files (directory primary key, identity, replication, sizes);
+"""
 
 
-_OWN = tuple(field.name for field in fields(Made) if field.name != "metrics")
-
-
-class StoreError(RlsimError, OSError):
-    """A store that cannot be used; the message says which file and why."""
+class RunStoreError(RlsimError, OSError):
+    """A store that cannot be used; the message says which file, why, and what to do."""
 
 
 class RunStore:
-    """The runs of a directory; a context that holds its lock."""
+    """The records of a directory (None: of this process alone), as a context that no other command can enter."""
 
-    def __init__(self, directory: Path) -> None:
-        self._folder = directory / FOLDER
-        self._runs: dict[tuple[str, int], Made] = {}
-        self._fresh: list[Made] = []
-        """In the journal and in no part."""
-        self._parts = 0
-        self._lock: BinaryIO
-        self._journal: BinaryIO
+    def __init__(self, directory: Path | None = None) -> None:
+        self._folder = None if directory is None else directory / FOLDER
+        self._database: sqlite3.Connection
+
+    @property
+    def path(self) -> Path:
+        """The database file."""
+        return Path(":memory:") if self._folder is None else self._folder / FILE
 
     def __enter__(self) -> RunStore:
+        with self._explained():
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(self.path, timeout=0, isolation_level=None)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self._folder / LOCK)
-            self._read()
-        except OSError as error:
-            raise error if isinstance(error, StoreError) else StoreError(f"{self._folder}: {error}") from error
+            with self._explained():
+                # An exclusive lock needs no shared memory, which network file systems lack, and keeps others out.
+                for pragma in ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal"):
+                    self._database.execute(f"pragma {pragma}")
+                self._database.execute("begin immediate")
+                for statement in _SCHEMA.strip().splitlines():
+                    self._database.execute(statement)
+                self._database.execute("commit")
+        except BaseException:
+            self._database.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            self._write_part()
-        finally:
-            self._journal.close()
-            self._lock.close()
+        self._database.close()
 
     def __len__(self) -> int:
-        return len(self._runs)
+        with self._explained():
+            return int(self._database.execute("select count(*) from runs").fetchone()[0])
 
-    def find(self, run: str, replication: int) -> Made | None:
-        """The run, if it has been made."""
-        return self._runs.get((run, replication))
+    def find(self, identity: str, replication: int) -> RunRecord | None:
+        """The record of a run; None where it has not been made."""
+        query = f"select {', '.join((*_PLAIN, *_NESTED))} from runs where identity = ? and replication = ?"
+        with self._explained():
+            row = self._database.execute(query, (identity, replication)).fetchone()
+            return None if row is None else _record(dict(zip((*_PLAIN, *_NESTED), row, strict=True)))
 
-    def add(self, made: Made) -> None:
-        """Keep a run; it is on disk when this returns."""
-        self._runs[made.key] = made
-        self._fresh.append(made)
-        line = (json.dumps(asdict(made), separators=(",", ":")) + "\n").encode()
+    def add(self, record: RunRecord, directory: Path | None = None) -> None:
+        """Keep a record, and that the files of its run lie in a directory; it is on disk when this returns."""
+        columns = _columns(record)
+        marks = ", ".join("?" * len(columns))
+        with self._explained():
+            self._database.execute("begin immediate")
+            self._database.execute(
+                f"insert or replace into runs ({', '.join(columns)}) values ({marks})", list(columns.values())
+            )
+            if directory is not None and not record.error:
+                row = (str(directory.absolute()), *record.key, json.dumps(_sizes(directory)))
+                self._database.execute("insert or replace into files values (?, ?, ?, ?)", row)
+            self._database.execute("commit")
+
+    def has_files(self, record: RunRecord, directory: Path) -> bool:
+        """Whether the directory holds the files of that run, all of them whole."""
+        query = "select identity, replication, sizes from files where directory = ?"
+        with self._explained():
+            row = self._database.execute(query, (str(directory.absolute()),)).fetchone()
+            return row is not None and row[:2] == record.key and json.loads(row[2]).items() <= _sizes(directory).items()
+
+    def forget_files(self, directory: Path) -> None:
+        """From now on the directory holds the files of no run: another is about to be written there."""
+        with self._explained():
+            self._database.execute("delete from files where directory = ?", (str(directory.absolute()),))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What SQLite and damaged JSON raise as one ``RunStoreError``."""
         try:
-            self._journal.write(line)
-            if len(self._fresh) >= PART_RUNS:
-                self._write_part()
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                message = "another command writes to this directory (or use another --out)"
+            else:
+                message = f"{error}; finished runs are kept"
+            raise RunStoreError(f"{self.path}: {message}") from error
+        except (sqlite3.DatabaseError, ValueError, TypeError, KeyError) as error:
+            advice = "delete or move this file and give the command again: its runs are made anew"
+            raise RunStoreError(f"{self.path}: holds no runs that rlsim can read ({error}); {advice}") from error
         except OSError as error:
-            raise StoreError(f"{self._folder}: {error.strerror}; finished runs are kept") from error
-
-    def _read(self) -> None:
-        parts = sorted(self._folder.glob("part-*.parquet"))
-        self._parts = 1 + max((int(path.stem.partition("-")[2]) for path in parts), default=-1)
-        for path in parts:
-            self._runs |= {made.key: made for made in read_part(path)}
-        journal = self._folder / JOURNAL
-        told = list(_lines(journal)) if journal.exists() else []
-        self._fresh = [made for made in told if made.key not in self._runs]
-        self._runs |= {made.key: made for made in self._fresh}
-        with replacing(journal) as part:
-            part.write_text("".join(json.dumps(asdict(made)) + "\n" for made in self._fresh), encoding="utf-8")
-        self._journal = open(journal, "ab", buffering=0)  # noqa: SIM115
-
-    def _write_part(self) -> None:
-        """Move the journal's runs to a part; between the two writes they are in both, which loses nothing."""
-        if not self._fresh:
-            return
-        write_part(self._folder / f"part-{self._parts:06d}.parquet", self._fresh)
-        self._parts += 1
-        self._journal.truncate(0)
-        self._fresh = []
+            raise RunStoreError(f"{self.path}: {error.strerror or error}") from error
 
 
-@contextmanager
-def opened(directory: Path | None) -> Iterator[RunStore]:
-    """The store of a directory; one that is gone afterwards where there is none."""
-    if directory is not None:
-        with RunStore(directory) as store:
-            yield store
-        return
-    with tempfile.TemporaryDirectory(prefix="rlsim-runs-") as folder, RunStore(Path(folder)) as store:
-        yield store
+def _sizes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in directory.iterdir()} if directory.is_dir() else {}
 
 
-def write_part(path: Path, runs: Iterable[Made]) -> None:
-    """Runs as a Parquet table, in full or not at all: one row a run, metrics as columns."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = list(runs)
-    names = dict.fromkeys(name for made in rows for name in made.metrics)
-    columns: dict[str, Any] = {name: [getattr(made, name) for made in rows] for name in _OWN}
-    columns |= {name: [made.metrics.get(name) for made in rows] for name in names}
-    with replacing(path) as part:
-        pq.write_table(pa.table(columns), part, compression="zstd", compression_level=3)
-
-
-def read_part(path: Path) -> Iterator[Made]:
-    """The runs of a part; ``StoreError`` for a file that is none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path}: {error}") from error
-    for row in rows:
-        own = {name: row.pop(name) for name in _OWN}
-        found = {name: value for name, value in row.items() if value is not None}
-        yield Made(**own, metrics={} if own["fault"] else found)
+def _columns(record: RunRecord) -> dict[str, Any]:
+    """The record as a row of the table."""
+    allotted, progress = record.allotted, record.progress
+    trees: dict[str, Any] = {
+        "measured": None if record.measured is None else asdict(record.measured),
+        "latency": None if record.latency is None else asdict(record.latency),
+        "progress": progress and {name: [str(column.dtype), column.tolist()] for name, column in progress.items()},
+        "allotted": allotted
+        and {name: np.asarray(getattr(allotted, name)).tolist() for name in ("samples", "tokens", "measured")},
+    }
+    nested = {name: None if tree is None else json.dumps(tree, separators=(",", ":")) for name, tree in trees.items()}
+    return {name: getattr(record, name) for name in _PLAIN} | nested
 
 
-def _lines(path: Path) -> Iterator[Made]:
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield Made(**json.loads(line))
-            except (ValueError, TypeError):
-                if line.endswith("\n"):
-                    raise StoreError(f"{path}: found a line that holds no run; allowed: what rlsim wrote") from None
+def _record(row: Mapping[str, Any]) -> RunRecord:
+    """The record of a row; equal to the one that was added."""
+    plain: dict[str, Any] = {name: row[name] for name in _PLAIN}
+    measured, latency, progress, allotted = (row[name] and json.loads(row[name]) for name in _NESTED)
+    return RunRecord(
+        **plain,
+        measured=measured and _metrics(measured),
+        latency=latency and Latency(**latency),
+        progress=progress and _progress(progress),
+        allotted=allotted
+        and Allotted(
+            np.array(allotted["samples"], np.int64), np.array(allotted["tokens"], np.int64), allotted["measured"]
+        ),
+    )
 
 
-def _locked(path: Path) -> BinaryIO:
-    """``StoreError`` where another command holds it; a process that ends, however, lets it go."""
-    file = open(path, "ab")  # noqa: SIM115
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise StoreError(f"{path}: another command writes to this directory (or use another --out)") from None
-    os.set_inheritable(file.fileno(), False)
-    return file
+def _metrics(tree: dict[str, Any]) -> Metrics:
+    pools = {name: PoolMetrics(**pool) for name, pool in tree["pools"].items()}
+    return Metrics(**{**tree, "utilisation": Utilisation(**tree["utilisation"]), "pools": pools})
+
+
+def _progress(tree: dict[str, Any]) -> Columns:
+    return {name: np.array(values, dtype) for name, (dtype, values) in tree.items()}

@@ -84,7 +84,7 @@ def _point(one: Scored, decision: Decision) -> dict[str, Any]:
         "on_front": one in decision.front,
         "as_written": one in decision.written,
         "tied_with_best": one in decision.tied,
-        "run": one.candidate.variant.run,
+        "run": one.result.runs[0].identity,
     }
 
 
@@ -132,7 +132,7 @@ def _search_lines(answer: Answer) -> Iterator[str]:
     points = len({at for case, at in answer.spent.points if not case})
     infeasible = sum(count for count, _ in answer.infeasible.values())
     yield f"{space.size} points {how}: {points} simulated, {infeasible} seen to be infeasible."
-    yield f"  {answer.spent.made} runs made, {answer.spent.reused} reused, those for doubts included"
+    yield f"  {answer.spent.made + answer.spent.reused} runs, those for doubts included"
     for kind, (count, text) in answer.infeasible.items():
         yield f"  infeasible, {kind}: {count} (first: {text})"
     if answer.decision is not None and answer.decision.left_out:
@@ -229,7 +229,7 @@ def _notes(answer: Answer, decision: Decision, names: Sequence[str]) -> Iterator
         )
     run = decision.best.candidate.variant.scenario.run
     yield f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; intervals of {run.confidence:.0%}."
-    yield from source_lines([decision.best.candidate.variant.plan])
+    yield from source_lines([decision.best.candidate.variant.resolved])
 
 
 def _robust_lines(answer: Robust, decision: Decision, names: Sequence[str]) -> Iterator[str]:

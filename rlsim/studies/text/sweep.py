@@ -61,12 +61,12 @@ def as_json(sweep: Sweep) -> str:
     rows = [
         {
             "levels": result.variant.levels,
-            "run": result.variant.run,
+            "run": result.runs[0].identity,
             "fault": result.fault or None,
-            "sources": [asdict(source) for source in result.variant.plan.sources],
+            "sources": [asdict(source) for source in result.variant.resolved.sources],
             "estimates": {} if result.fault else {name: asdict(result.estimate(name)) for name in sweep.metrics},
             "ratio_to_baseline": _as_dict(result.ratio(sweep.baseline, sweep.metrics[0])),
-            "replications": [made.metrics for made in result.runs],
+            "replications": [record.flat() for record in result.runs],
         }
         for result in sweep.results
     ]
@@ -140,8 +140,7 @@ def _notes(sweep: Sweep, names: Sequence[str]) -> Iterator[str]:
         f"{len(sweep.results)} variants, {count} replication(s) each on the same luck; ratios of {sweep.metrics[0]} "
         f"are paired, against {label(sweep.baseline.variant.levels, names)}."
     )
-    yield f"{sweep.made} runs made, {sweep.reused} reused."
-    yield from source_lines([result.variant.plan for result in sweep.results])
+    yield from source_lines([result.variant.resolved for result in sweep.results])
 
 
 def source_lines(plans: Sequence[ResolvedScenario]) -> Iterator[str]:
