@@ -19,7 +19,7 @@ from rlsim.results.statistics import Estimate
 from rlsim.scenario.document import load
 from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.studies.runs.executor import Processes, RunExecutor, make_run
-from rlsim.studies.runs.record import RunRecord, RunRequest, requests_of
+from rlsim.studies.runs.record import RunRecord, RunRequest
 from rlsim.studies.runs.store import RunStore
 from rlsim.studies.validation import text
 from rlsim.studies.validation.entries import Source, find_entries, left_out, read_entry
@@ -170,7 +170,8 @@ def test_an_entry_goes_from_file_to_report(small: Path) -> None:
     with RunStore() as store, Processes(1, noted) as backend:
         rows = run_entries([source], needed, RunExecutor(backend, store))
     whole, half, twice, stuck = rows
-    assert len(made) == needed.run_count == 6
+    assert len(made) == needed.run_count == 4
+    assert [arm for _, arm in needed.refusals] == ["stuck"], "an arm that cannot be run is not run"
     assert whole.predicted is not None
     assert whole.predicted.mean == pytest.approx(10.0, rel=0.01)
     assert half.error == pytest.approx(0.25, abs=0.02)
@@ -190,8 +191,8 @@ def test_a_failure_counts_as_a_row_and_as_a_wrong_sign(small: Path) -> None:
     rows = [made(2.0, None, family="f"), made(1.0, 1.0, family="f")]
     assert score("all", rows).failed == 1
     assert agreement(pairs(rows)) == (0, 1)
-    scenario = read_entry(small).scenarios["stuck"]
-    assert make_run(requests_of("stuck", scenario, [0])[0]).is_stuck
+    (refusal,) = predictions([read_entry(small)]).refusals.values()
+    assert refusal.startswith("policy.parts.admission.max_open_groups: found 0")
 
 
 def test_calibrated_rows_are_left_out_of_the_errors() -> None:
