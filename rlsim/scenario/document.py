@@ -50,17 +50,30 @@ KEY = "extends"
 
 
 def extended(root: Node, file: str) -> Node:
-    """The tree of ``file`` with what it extends; ``ScenarioError`` when that cannot be read or extends another."""
+    """The tree of ``file`` with what it extends, arms aside; ``ScenarioError`` where that cannot be read."""
+    shared = _shared(root, file)
+    return root if shared is None else _filled(without(root, KEY), without(shared, "arms"))
+
+
+def with_arms(root: Node, file: str) -> Node:
+    """The tree of ``file`` with the arms of the file that it extends where it has none; raises as ``extended``."""
+    shared = None if "arms" in root.children else _shared(root, file)
+    if shared is None or "arms" not in shared.children:
+        return root
+    return replace(root, value={**root.children, "arms": shared.children["arms"]})
+
+
+def _shared(root: Node, file: str) -> Node | None:
     named = root.children.get(KEY)
     if named is None:
-        return root
+        return None
     if not isinstance(named.value, str):
         raise ScenarioError([str(value_fault(named, "found no text; allowed: the path of a scenario file"))])
     path = os.path.join(os.path.dirname(file), named.value)
     shared = _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0)
     if KEY in shared.children:
         raise ScenarioError([str(value_fault(named, f"found a file with {KEY}; allowed: one that extends no other"))])
-    return _filled(without(root, KEY), shared)
+    return shared
 
 
 @lru_cache(maxsize=32)
@@ -220,6 +233,7 @@ def load(
     root = read[0]
     for overlay in read[1:]:
         root = merge(root, overlay)
+    root = with_arms(root, os.fspath(path))
     document = _with_settings(os.fspath(path), root, settings, faults)
     if faults:
         raise _refusal(_all_faults(document, faults))

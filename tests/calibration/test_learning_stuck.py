@@ -103,7 +103,7 @@ def test_the_overlay_has_both_kinds_of_prompts(tmp_path: Path) -> None:
     scenario = load("scenarios/quickstart.yaml", overlays=[tmp_path / "learning.yaml"]).resolve("on-policy colocated")
     made = make_learning(scenario)
     assert made is not None
-    learnt, stuck = made.population.domains
+    learnt, stuck = made.population.domains.values()
     share = fit.parameters["population.stuck_share"].value
     assert (stuck.share, stuck.offset) == (share, STUCK_OFFSET)
     assert (learnt.share, learnt.offset) == (pytest.approx(1 - share), 0.0)

@@ -32,10 +32,9 @@ GIVEN = LearningSettings(asymptote=0.99, steepness=1.5, has_stuck=True)
 def rewards(seed: int, stuck: float = STUCK) -> pd.DataFrame:
     """Groups of weights that do not learn; lengths spread about their mean as widely as an exponential law's."""
     ratio = TRUTH["population.stuck_length_ratio"]
-    kinds = {
-        "learnt": Domain(share=1 - stuck),
-        "stuck": Domain(share=stuck, offset=STUCK_OFFSET, length_ratio=ratio),
-    }
+    kinds = {"learnt": Domain(share=1 - stuck)}
+    if stuck:
+        kinds["stuck"] = Domain(share=stuck, offset=STUCK_OFFSET, length_ratio=ratio)
     model = LearningModel(
         population=Population(mean_success=0.4, spread=1.0, persistence=1.0, domains=kinds),
         lengths=LengthCoupling(**dict(zip(LengthCoupling.model_fields, TRUTH.values(), strict=False))),
@@ -110,5 +109,5 @@ def test_the_overlay_says_it_to_a_scenario(tmp_path: Path) -> None:
     assert found is not None
     lengths = found.lengths
     ratios = [lengths.failure_ratio, lengths.difficulty_ratio, lengths.success_difficulty_ratio]
-    assert [*ratios, found.population.domains[1].length_ratio] == [fit.parameters[key].value for key in TRUTH]
+    assert [*ratios, found.population.domains["stuck"].length_ratio] == [fit.parameters[key].value for key in TRUTH]
     assert any("held out, lengths" in line for line in report_lines(fit))

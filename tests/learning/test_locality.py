@@ -97,7 +97,7 @@ def test_with_full_transfer_all_prompts_gain_alike(rewards, exponent: float) -> 
     found.published(1)
     plain = [found._prompts.logit(p, found._prompts.score(p, 1)) + step.skill for p in range(PROMPTS)]
     assert [found.success(p, 1) for p in range(PROMPTS)] == pytest.approx(sigmoid(np.array(plain)), rel=1e-12)
-    assert found._own == {}
+    assert found._non_transferred == {}
 
 
 @pytest.mark.parametrize("transfer", [0.0, 0.6])
@@ -124,7 +124,7 @@ def test_distilled_gains_stay_where_the_tokens_were() -> None:
     found = LearningDynamics(model, 3, PROMPTS)
     found.measure(lambda prompt, member, factor: 100)
     found.trained([TrainedSample(0, 0, 0.0, 0.0, 300), TrainedSample(1, 1, 0.0, 0.0, 100)], 1, 1)
-    assert found._own[0] == pytest.approx(3 * found._own[1])
+    assert found._non_transferred[0] == pytest.approx(3 * found._non_transferred[1])
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])

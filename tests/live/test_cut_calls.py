@@ -86,7 +86,7 @@ def call(sample: int) -> Call:
 
 def noted(desk: Desk, work: Callable[[LiveFleet], Awaitable[None]]) -> list[str]:
     async def main() -> None:
-        fleet = LiveFleet(RealClock(), [desk], RunLog(), Listener())
+        fleet = LiveFleet(RealClock(), [desk], [0], RunLog(), Listener())
         for sample in (3, 1, 2):
             fleet.submit(0, call(sample))
         await asyncio.sleep(0.02)

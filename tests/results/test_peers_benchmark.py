@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from evidence.benchmarks.peers import PAGE
+from evidence import findings
 from evidence.benchmarks.peers_cases import BLOCK_TOKENS, CASES, Case, read_lengths, requests, scenario, write_trace
 from evidence.benchmarks.peers_profile import engine_alone
 from evidence.benchmarks.peers_steps import last_replica, law, write_law
-from evidence.benchmarks.peers_table import BEGIN, END, Ran, Row, placed, ratio_table, ratios, table
+from evidence.benchmarks.peers_table import Ran, Row, ratio_table, ratios, table
 from evidence.benchmarks.peers_tools import (
     TOOLS,
     Process,
@@ -122,14 +122,18 @@ def test_a_busy_machine_is_told_since_a_peer_s_engine_time_is_wall_time() -> Non
     assert "busy" not in table([quiet])
 
 
-def test_the_page_has_a_place_for_the_tables_and_keeps_what_is_around_it() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    made = placed(page, "new")
-    assert made.partition(BEGIN)[0] == page.partition(BEGIN)[0]
-    assert made.partition(END)[2] == page.partition(END)[2]
-    assert placed(made, "new") == made
-    with pytest.raises(ValueError, match="no markers"):
-        placed("nothing", "new")
+def test_the_tables_that_are_kept_for_the_documents_are_those_that_were_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "DATA", tmp_path)
+    rows = measured()
+    report = ["### Predictions", "Two cores.", table(rows), "### Ratios", ratio_table(ratios(rows))]
+    printed = findings.parsed("\n\n".join(report))
+    findings.save("benchmarks", printed)
+    kept = findings.load("benchmarks")
+    assert kept == printed
+    assert [section.title for section in kept if section.title] == ["Predictions", "Ratios"]
+    assert findings.parsed(findings.markdown(kept)) == kept
 
 
 def test_the_replica_that_ends_last_is_the_one_that_is_priced() -> None:

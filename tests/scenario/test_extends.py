@@ -51,6 +51,17 @@ def test_what_a_scenario_or_its_arm_says_wins_key_by_key(file: Path) -> None:
     assert (scenario.rollout.step_time.source, scenario.rollout.step_time.offset_seconds) == ("coefficients", 0.002)
 
 
+def test_a_file_has_the_arms_of_the_one_that_it_extends_unless_it_has_its_own(file: Path) -> None:
+    (file.parent / "few.yaml").write_text("extends: scenario-alone.yaml\nrun: {steps: 5}\n")
+    (file.parent / "own.yaml").write_text("extends: scenario-alone.yaml\narms: {mine: {run: {steps: 7}}}\n")
+    alone = SCENARIO.replace("extends: shared/one.yaml\n", "").replace("  other: {extends: shared/two.yaml}\n", "")
+    (file.parent / "scenario-alone.yaml").write_text(alone)
+    few, own = load(file.parent / "few.yaml"), load(file.parent / "own.yaml")
+    assert {name: few.resolve(name).run.steps for name in few.arms()} == {"as shared": 5, "own": 5}
+    assert few.resolve("own").trainer.mfu == 0.5
+    assert {name: own.resolve(name).run.steps for name in own.arms()} == {"mine": 7}
+
+
 def test_an_arm_may_extend_another_file(file: Path) -> None:
     assert load(file).resolve("other").trainer.mfu == 0.75
 
