@@ -52,8 +52,11 @@ def test_what_a_scenario_or_its_arm_says_wins_key_by_key(file: Path) -> None:
 
 
 def test_a_file_has_the_arms_of_the_one_that_it_extends_unless_it_has_its_own(file: Path) -> None:
-    (file.parent / "few.yaml").write_text("extends: scenario-alone.yaml\nrun: {steps: 5}\n")
-    (file.parent / "own.yaml").write_text("extends: scenario-alone.yaml\narms: {mine: {run: {steps: 7}}}\n")
+    shared = "rollout: {step_time: {source: roofline}}\ntrainer: {mfu: 0.25}\n"
+    (file.parent / "few.yaml").write_text(f"extends: scenario-alone.yaml\nrun: {{steps: 5}}\n{shared}")
+    (file.parent / "own.yaml").write_text(
+        f"extends: scenario-alone.yaml\narms: {{mine: {{run: {{steps: 7}}}}}}\n{shared}"
+    )
     alone = SCENARIO.replace("extends: shared/one.yaml\n", "").replace("  other: {extends: shared/two.yaml}\n", "")
     (file.parent / "scenario-alone.yaml").write_text(alone)
     few, own = load(file.parent / "few.yaml"), load(file.parent / "own.yaml")
