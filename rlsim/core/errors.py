@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class RlsimError(Exception):
@@ -30,6 +33,33 @@ class ContradictionError(ValueError):
     def __init__(self, errors: Sequence[ParameterError]) -> None:
         super().__init__(*errors)
         self.errors = tuple(errors)
+
+
+class Faults:
+    """Collects the faults of independent sections."""
+
+    def __init__(self) -> None:
+        self.errors: list[ParameterError] = []
+
+    def catch(self, make: Callable[[], T]) -> T | None:
+        """The value made, or None with its fault kept."""
+        try:
+            return make()
+        except ParameterError as error:
+            self.errors.append(error)
+            return None
+
+
+class ResolveError(ParameterError):
+    """All faults of a scenario that can only be seen when its names are resolved."""
+
+    def __init__(self, errors: list[ParameterError]) -> None:
+        super().__init__(errors[0].path, errors[0].found, errors[0].allowed)
+        self.errors = errors
+
+    def __reduce__(self) -> tuple[type[ResolveError], tuple[list[ParameterError]]]:
+        """Workers send it back by its one argument."""
+        return type(self), (self.errors,)
 
 
 class ScenarioError(RlsimError, ValueError):

@@ -71,7 +71,7 @@ def _mode(found: Framework, scenario: Scenario) -> Mode:
 
 def scenario_values(scenario: Scenario) -> dict[str, Any]:
     """Every value of a scenario by dotted key: policy parameters with their defaults, and caps of all length laws."""
-    from rlsim.resolve.workload import make_workload
+    from rlsim.resolve.scenario import make_workload
 
     preset = load_preset(scenario.policy.preset or "")
     values = dict(_leaves(scenario.model_dump(mode="json"), ""))

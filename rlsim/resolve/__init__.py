@@ -6,8 +6,8 @@ path of the scenario; the sections are built one by one, so that faults of sever
 
 from __future__ import annotations
 
-from rlsim.resolve.faults import ResolveError
-from rlsim.resolve.pools import ResolvedPool
+from rlsim.core.errors import ResolveError
+from rlsim.resolve.hardware import ResolvedPool
 from rlsim.resolve.scenario import ResolvedScenario, Source, replication_seed, resolve
 
 __all__ = ["ResolveError", "ResolvedPool", "ResolvedScenario", "Source", "replication_seed", "resolve"]

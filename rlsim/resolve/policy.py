@@ -13,7 +13,7 @@ from rlsim.policies.hooks import NeedsRewards, Reuses, Watches
 from rlsim.policies.protocols import DEFAULTS, ElasticReplicas, Policy, WatchesEss
 from rlsim.policies.registry import CHOICES, make_part, parts_of
 from rlsim.presets import load_preset
-from rlsim.resolve.pools import pool_places
+from rlsim.resolve.hardware import pool_places
 from rlsim.scenario.schema import Scenario
 
 

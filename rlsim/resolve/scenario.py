@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rlsim.core.errors import Faults, ParameterError, ResolveError
 from rlsim.core.streams import stream_key
 from rlsim.core.view import RunSizes
 from rlsim.costs import catalogue
@@ -11,16 +12,24 @@ from rlsim.costs.architecture import Architecture
 from rlsim.costs.catalogue import Device
 from rlsim.costs.training import TrainingCost
 from rlsim.costs.transfer import SwitchCost, SyncCost
-from rlsim.learning.model import LearningModel
+from rlsim.learning.model import LearningModel, Reference
 from rlsim.policies.protocols import ElasticReplicas, Policy
-from rlsim.resolve.faults import Faults, ResolveError
-from rlsim.resolve.learning import make_learning
+from rlsim.resolve.hardware import (
+    ResolvedPool,
+    make_pools,
+    make_sites,
+    make_switching,
+    make_sync,
+    make_trainer_profile,
+    make_training,
+)
 from rlsim.resolve.policy import check_placement, make_policy, make_shape
-from rlsim.resolve.pools import ResolvedPool, make_pools, make_sites
-from rlsim.resolve.training import make_switching, make_sync, make_trainer_profile, make_training
-from rlsim.resolve.workload import make_workload
-from rlsim.scenario.schema import Scenario
-from rlsim.workload.workload import Workload
+from rlsim.scenario.schema import Law, Scenario, WorkloadConfig
+from rlsim.workload.draws import ClassLengths
+from rlsim.workload.latency import LatencyDistribution
+from rlsim.workload.lengths import LengthDistribution
+from rlsim.workload.spec import latency_from_fields, lengths_from_fields
+from rlsim.workload.workload import TurnDraws, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,74 @@ def resolve(scenario: Scenario) -> ResolvedScenario:
         colocated=policy.placement.shared,
         lent=shape.lent_replicas if isinstance(policy.placement, ElasticReplicas) else range(0),
         learning=learning,
+    )
+
+
+def make_workload(scenario: Scenario) -> Workload:
+    """The workload under seed 0; replications replace the seed."""
+    section = scenario.workload
+    turns = None
+    if section.turns is not None:
+        turns = TurnDraws(
+            _length(section.turns.count, "workload.turns.count"),
+            _latency(section.turns.tool_latency_seconds, "workload.turns.tool_latency_seconds"),
+            _length(section.turns.tool_output_tokens, "workload.turns.tool_output_tokens"),
+        )
+    reward = None
+    if section.reward is not None:
+        reward = _latency(section.reward.latency_seconds, "workload.reward.latency_seconds")
+    return Workload(
+        seed=0,
+        group_size=section.group_size,
+        dataset_prompts=section.dataset_prompts,
+        prompt_length=_length(section.prompt_tokens, "workload.prompt_tokens"),
+        response_length=_length(section.response_tokens, "workload.response_tokens"),
+        intra_group_correlation=section.intra_group_correlation,
+        drift=section.drift if section.drift.growth_per_version else None,
+        turns=turns,
+        reward_latency=reward,
+        mismatch=section.mismatch,
+        classes=tuple(_class_lengths(section, name) for name in section.classes),
+    )
+
+
+def _class_lengths(workload: WorkloadConfig, name: str) -> ClassLengths:
+    """Length distributions of a class: its own, or the workload's."""
+    section = workload.classes[name]
+    prompt, response = (
+        _length(getattr(section, key), f"workload.classes.{name}.{key}")
+        if getattr(section, key)
+        else _length(getattr(workload, key), f"workload.{key}")
+        for key in ("prompt_tokens", "response_tokens")
+    )
+    return ClassLengths(section.share, prompt, response)
+
+
+def _length(law: Law, path: str) -> LengthDistribution:
+    return lengths_from_fields(law.law, law.fields, path)
+
+
+def _latency(law: Law, path: str) -> LatencyDistribution:
+    return latency_from_fields(law.law, law.fields, path)
+
+
+def make_learning(scenario: Scenario) -> LearningModel | None:
+    """The model; None without the section. Raises ``ParameterError`` at the key that cannot be used."""
+    section, workload = scenario.learning, scenario.workload
+    if section is None:
+        return None
+    rewarded = section.distillation is None and section.effect.information_exponent
+    if workload.group_size == 1 and section.effect.baseline == "group" and rewarded:
+        raise ParameterError("learning.effect.baseline", "group", "value, as a group of one has no variance")
+    if section.distillation is not None and workload.turns is not None:
+        allowed = "null with workload.turns: where tokens lie is modelled for a single response"
+        raise ParameterError("learning.distillation", section.distillation.model_dump(), allowed)
+    samples = workload.prompts_per_step * workload.group_size
+    return LearningModel(
+        **dict(section),
+        method=section.staleness.curve(),
+        mismatch=workload.mismatch,
+        reference=Reference(samples / scenario.trainer.updates_per_step, workload.group_size),
     )
 
 

@@ -137,6 +137,19 @@ class Workload:
         """Laws of a turn's lengths by class; one without classes."""
         return tuple(kind.response_length for kind in self.classes) or (self.response_length,)
 
+    @property
+    def longest_prompt_tokens(self) -> int:
+        """Most tokens that a prompt can have."""
+        return max(law.cap_tokens for law in self.prompt_lengths)
+
+    @property
+    def longest_tokens(self) -> int:
+        """Most tokens that a trajectory can have, prompt, tools and all turns."""
+        count = 1 if self.turns is None else self.turns.count.cap_tokens
+        tools = 0 if self.turns is None else self.turns.tool_output_tokens.cap_tokens * (count - 1)
+        response = max(law.cap_tokens for law in self.response_lengths)
+        return self.longest_prompt_tokens + response * count + tools
+
     def prompt_at(self, draw: int) -> tuple[int, int]:
         """(prompt, first attempt) of the ``draw``-th prompt taken from the loader, counted from 0.
 

@@ -227,7 +227,7 @@ def test_a_run_shorter_than_the_drift_does_not_tell_how_long_difficulty_lasts(tm
 
 
 def test_the_overlay_is_a_scenarios(tmp_path: Path) -> None:
-    from rlsim.resolve.learning import make_learning
+    from rlsim.resolve.scenario import make_learning
     from rlsim.scenario.document import load
 
     fit = fitted(0)

@@ -95,7 +95,7 @@ def test_several_runs_that_are_alike_are_fitted_as_one(tmp_path: Path) -> None:
 
 
 def test_the_overlay_has_both_kinds_of_prompts(tmp_path: Path) -> None:
-    from rlsim.resolve.learning import make_learning
+    from rlsim.resolve.scenario import make_learning
     from rlsim.scenario.document import load
 
     fit = fitted(tmp_path, 0.12)

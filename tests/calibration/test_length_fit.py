@@ -15,7 +15,7 @@ from calibration.rewards.log import read_runs
 from calibration.rewards.report import report_lines, write_overlay
 from rlsim.learning.dynamics import LearningDynamics
 from rlsim.learning.model import Domain, LearningModel, LengthCoupling, Population, ProgressCurve
-from rlsim.resolve.learning import make_learning
+from rlsim.resolve.scenario import make_learning
 from rlsim.scenario.document import load
 
 TRUTH = {

@@ -10,7 +10,7 @@ from faulty_files import faults_of
 from rlsim.core.errors import ParameterError
 from rlsim.learning.model import Domain, LearningModel, Reference
 from rlsim.learning.staleness import METHODS
-from rlsim.resolve.learning import make_learning
+from rlsim.resolve.scenario import make_learning
 from rlsim.scenario.document import load
 from rlsim.scenario.schema import Scenario
 from rlsim.workload.mismatch import Mismatch

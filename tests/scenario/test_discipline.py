@@ -10,7 +10,7 @@ import pytest
 from rlsim.core.errors import ScenarioError
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.engine.discipline import VLLM, AgeingQueue, Conservative, Discipline, PastFuture, StepTarget
-from rlsim.resolve.engine import make_discipline
+from rlsim.resolve.hardware import make_discipline
 from rlsim.scenario.document import load
 
 Write = Callable[..., str]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from rlsim.core.errors import ScenarioError
 from rlsim.costs.memory import GIB
 from rlsim.resolve import ResolvedScenario
+from rlsim.resolve.hardware import TRAINER_STATE_BYTES_PER_PARAMETER
 from rlsim.resolve.scenario import gpus_used, price
-from rlsim.resolve.training import TRAINER_STATE_BYTES_PER_PARAMETER
 from rlsim.scenario.search import Limits
 from rlsim.scenario.variation import Choice
 from rlsim.studies.optimize.space import SPLIT, At, Space
