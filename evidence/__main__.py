@@ -81,11 +81,11 @@ def cases_page(
     """Answer users' questions and put the table of answers into a page."""
     from evidence.cases_page import put
     from rlsim.cli.runs import executor
-    from rlsim.studies.explain.cases import answers, case_files, read_case
+    from rlsim.studies.explain.cases import case_files, read_case, run_cases
 
     questions = [read_case(file) for file in case_files(cases)]
     with executor(out, workers, cluster, ray_address, None) as runs:
-        put(page, answers(questions, runs))
+        put(page, run_cases(questions, runs))
     print(f"written to {page}", file=sys.stderr)
 
 

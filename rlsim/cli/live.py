@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rlsim.live.site import Site
     from rlsim.scenario.document import Document
     from rlsim.scenario.live import Live
-    from rlsim.studies.live import Told
+    from rlsim.studies.live import LiveReport
     from rlsim.studies.parity.study import Calibrate, Fitted
 
 
@@ -37,7 +37,7 @@ that stopped it (a signal, a lost engine or trainer, a full disk). What it did i
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class EnginePlacement:
     """Where engines and trainer are to be."""
 
     cluster: str | None = None
@@ -46,11 +46,11 @@ class Where:
     """Of an existing cluster."""
 
 
-HERE = Where()
+HERE = EnginePlacement()
 
 
 def run_live(
-    document: Document, engine: str, arm: str | None, out: Path | None, as_json: bool, where: Where = HERE
+    document: Document, engine: str, arm: str | None, out: Path | None, as_json: bool, where: EnginePlacement = HERE
 ) -> None:
     """Run one arm of a scenario live, show it like a simulated one, and say what stopped it."""
     from rlsim.live.run import StoppedError
@@ -72,7 +72,7 @@ def run_live(
         raise typer.Exit(code)
 
 
-def _show(told: Told, out: Path | None, as_json: bool) -> None:
+def _show(told: LiveReport, out: Path | None, as_json: bool) -> None:
     from rlsim.studies.live import learning_text
     from rlsim.studies.save import save_comparison
     from rlsim.studies.text import comparison as present
@@ -88,7 +88,7 @@ def _show(told: Told, out: Path | None, as_json: bool) -> None:
         print(learning_text(told.run), end="")
 
 
-def _say_faults(told: Told) -> int:
+def _say_faults(told: LiveReport) -> int:
     """On stderr; the exit code."""
     import traceback
 
@@ -111,7 +111,7 @@ def _say_faults(told: Told) -> int:
     return DEADLOCK if isinstance(fault, DeadlockError) else STOPPED
 
 
-def _site(where: Where, live: Live) -> AbstractContextManager[Site]:
+def _site(where: EnginePlacement, live: Live) -> AbstractContextManager[Site]:
     """``ParameterError`` for what is no place, ``RlsimError`` where its extra is missing."""
     from rlsim.core.errors import ParameterError, unknown
     from rlsim.live.backends import HERE
@@ -155,13 +155,13 @@ def parity(
     from rlsim.live.backends import backend
     from rlsim.scenario.document import load
     from rlsim.studies.parity import report
-    from rlsim.studies.parity.study import Ask, chosen_plans, study
+    from rlsim.studies.parity.study import ParityOptions, chosen_plans, study
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
     names = [name.strip() for name in policies.split(",")] if policies else []
     name, plans = chosen_plans(document, arm, names)
     engine = backend(live)
-    ask = Ask(live, repeats, tries, _fit(engine, calibrate), out)
+    ask = ParityOptions(live, repeats, tries, _fit(engine, calibrate), out)
     told = study(name, plans, engine, ask, lambda line: print(line, file=sys.stderr, flush=True))
     command = shlex.join(["rlsim", *sys.argv[1:]])
     print(report.as_json(told, command) if as_json else report.as_text(told), end="")

@@ -90,10 +90,10 @@ def run(
     Ctrl-C.
     """
     if live is not None:
-        from rlsim.cli.live import Where, run_live
+        from rlsim.cli.live import EnginePlacement, run_live
 
         with _provenance(out, "run", scenario, overlays, sets, arm=arm, live=live, cluster=cluster):
-            run_live(_load(scenario, overlays, sets), live, arm, out, as_json, Where(cluster, ray_address))
+            run_live(_load(scenario, overlays, sets), live, arm, out, as_json, EnginePlacement(cluster, ray_address))
         return
     if cluster is not None or ray_address is not None:
         from rlsim.core.errors import ParameterError

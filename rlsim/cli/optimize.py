@@ -54,18 +54,20 @@ def plan(
     """
     from rlsim.cli.runs import executor
     from rlsim.scenario.document import load
-    from rlsim.studies.optimize.study import answer, question
+    from rlsim.studies.optimize.study import optimize, optimize_request
     from rlsim.studies.text import optimize as present
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
-    asked = question(document, axes, arms, budget, objective, evaluations, uncertain, sensitivity, robust, replications)
+    asked = optimize_request(
+        document, axes, arms, budget, objective, evaluations, uncertain, sensitivity, robust, replications
+    )
     with executor(out, workers, cluster, ray_address, None) as runs:
-        told = answer(asked, runs)
+        told = optimize(asked, runs)
     if out is not None:
-        from rlsim.studies.optimize.save import save_answer
+        from rlsim.studies.optimize.save import save_result
 
-        save_answer(out, told)
+        save_result(out, told)
         print(f"saved to {out}", file=sys.stderr)
     print(present.as_json(told) if as_json else present.as_text(told), end="")
-    if told.decision is None:
+    if told.selection is None:
         raise typer.Exit(4)

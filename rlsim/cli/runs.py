@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlsim.studies.runs.executor import Backend, RunExecutor
+    from rlsim.studies.runs.executor import RunBackend, RunExecutor
 
 
 @contextmanager
@@ -27,11 +27,11 @@ def executor(
     with RunStore(out) as store, backend_of(cluster, ray_address, workers) as backend, progress(count) as done:
         runs = RunExecutor(backend, store, done)
         yield runs
-    if runs.kept:
-        print(f"{runs.kept} of {runs.kept + runs.made} runs were kept in {out}", file=sys.stderr)
+    if runs.runs_kept:
+        print(f"{runs.runs_kept} of {runs.runs_kept + runs.runs_made} runs were kept in {out}", file=sys.stderr)
 
 
-def backend_of(cluster: str | None, ray_address: str | None, workers: int | None) -> Backend:
+def backend_of(cluster: str | None, ray_address: str | None, workers: int | None) -> RunBackend:
     """The place where runs are made; ``ParameterError`` for one that is none, ``RlsimError`` without its extra."""
     from rlsim.core.errors import ParameterError, unknown
     from rlsim.studies.runs.executor import Processes, RayTasks

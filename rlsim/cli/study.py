@@ -62,11 +62,11 @@ def sweep(
     from rlsim.studies.sweep import baseline_of, variants
     from rlsim.studies.text import sweep as present
 
-    asked = {text: factor(text) for text in sets}
-    fixed = [text for text, one in asked.items() if len(one.levels) == 1 and ":" not in one.name]
+    requested = {text: factor(text) for text in sets}
+    fixed = [text for text, one in requested.items() if len(one.levels) == 1 and ":" not in one.name]
     document = load(str(scenario), [str(overlay) for overlay in overlays], fixed)
     arm = arms_factor(arms, document.arms())
-    factors = [*([arm] if arm is not None else []), *(one for text, one in asked.items() if text not in fixed)]
+    factors = [*([arm] if arm is not None else []), *(one for text, one in requested.items() if text not in fixed)]
     made = variants(document, choices(factors, listed(str(lists)) if lists is not None else ()))
     against = baseline_of(made, baseline)
     count = replications or made[0].scenario.run.replications
@@ -110,10 +110,10 @@ def explain(
 
 
 def _answer(files: list[Path], folder: Path | None, runs: RunExecutor, out: Path | None, as_json: bool) -> None:
-    from rlsim.studies.explain.cases import answers, case_files, read_case
+    from rlsim.studies.explain.cases import case_files, read_case, run_cases
     from rlsim.studies.text import explain as text
 
-    cases = answers([read_case(file) for file in files + (case_files(folder) if folder else [])], runs)
+    cases = run_cases([read_case(file) for file in files + (case_files(folder) if folder else [])], runs)
     _save(out, "cases.json", text.answers_json(cases))
     print(text.answers_json(cases) if as_json else text.table_text(cases), end="")
 
@@ -121,18 +121,18 @@ def _answer(files: list[Path], folder: Path | None, runs: RunExecutor, out: Path
 def _explain(file: Path, arm: str | None, sets: list[str], runs: RunExecutor, out: Path | None, as_json: bool) -> None:
     from rlsim.scenario.document import load
     from rlsim.studies.compare import plans
-    from rlsim.studies.explain.cases import answers, asked
+    from rlsim.studies.explain.cases import case_study_of, run_cases
     from rlsim.studies.explain.explain import explain as explained
     from rlsim.studies.text import explain as text
 
     document = load(str(file), [], sets)
-    resolved, question = plans(document), asked(document)
+    resolved, question = plans(document), case_study_of(document)
     if arm is None and question is not None:
         arm = question.case.arm
     chosen = document.resolve(arm if document.arms() else None)
     name = arm or next(iter(resolved)) if document.arms() else chosen.name
     explanation = explained(name, resolved[name], runs)
-    answer = answers([question], runs)[0] if question else None
+    answer = run_cases([question], runs)[0] if question else None
     tree = text.explanation_json(explanation, resolved[name], answer)
     _save(out, "explanation.json", tree)
     if as_json:
@@ -140,7 +140,7 @@ def _explain(file: Path, arm: str | None, sets: list[str], runs: RunExecutor, ou
         return
     print(text.explanation_text(explanation, resolved[name]), end="")
     if answer is not None:
-        print(f"\n{text.answer_text(answer)}", end="")
+        print(f"\n{text.case_text(answer)}", end="")
 
 
 def _save(out: Path | None, name: str, text: str) -> None:

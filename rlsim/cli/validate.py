@@ -34,22 +34,22 @@ def validate(
     from rlsim.results.store import replacing
     from rlsim.studies.validation import text
     from rlsim.studies.validation.entries import find_entries, left_out
-    from rlsim.studies.validation.running import predictions, run_entries
+    from rlsim.studies.validation.running import planned_runs, run_entries
 
-    sources, without = find_entries(entries or [], folder), left_out(entries or [], folder)
-    asked = predictions(sources, replications)
-    with executor(out, workers, cluster, ray_address, asked.run_count) as runs:
-        rows = run_entries(sources, asked, runs)
+    entry_files, without = find_entries(entries or [], folder), left_out(entries or [], folder)
+    planned = planned_runs(entry_files, replications)
+    with executor(out, workers, cluster, ray_address, planned.run_count) as runs:
+        rows = run_entries(entry_files, planned, runs)
     if out is not None:
         with replacing(out / "validation.json") as part:
-            part.write_text(text.as_json(sources, rows, without), encoding="utf-8")
+            part.write_text(text.as_json(entry_files, rows, without), encoding="utf-8")
         print(f"saved to {out}", file=sys.stderr)
-    told = text.as_json if as_json else text.as_text
-    print(told(sources, rows, without), end="")
+    formatted = text.as_json if as_json else text.as_text
+    print(formatted(entry_files, rows, without), end="")
     if markdown is not None:
         from rlsim.studies.validation.page import put
 
-        put(markdown, sources, rows, without)
+        put(markdown, entry_files, rows, without)
         print(f"written to {markdown}", file=sys.stderr)
     if figure is not None:
         from rlsim.studies.validation.page import draw

@@ -92,21 +92,24 @@ def run_comparison(document: Document, out: Path | None = None, workers: int | N
 def compare_plans(plans: Mapping[str, ResolvedScenario], runs: RunExecutor, out: Path | None = None) -> Comparison:
     """Simulate resolved arms and put them together; with ``out``, every run leaves its files there as it ends."""
     by_arm, sensitivities = replications(plans, out), _sensitivities(plans)
-    requests = [request for some in by_arm.values() for request in some]
-    records = runs.run_all(requests + [one.request for one in sensitivities], must_end=True)
+    requests = [request for arm_requests in by_arm.values() for request in arm_requests]
+    records = runs.run_all(requests + [sensitivity.request for sensitivity in sensitivities], must_end=True)
     arms = arms_of(plans, by_arm, records)
     steps = {arm.name: arm.outcomes[0].metrics.step_seconds for arm in arms}
     shifts = []
-    for one in sensitivities:
-        change = records[one.request.key].metrics.step_seconds / steps[one.arm] - 1
-        shifts.append(Shift(one.arm, one.key, one.value, one.reason, change))
+    for sensitivity in sensitivities:
+        change = records[sensitivity.request.key].metrics.step_seconds / steps[sensitivity.arm] - 1
+        shifts.append(Shift(sensitivity.arm, sensitivity.key, sensitivity.value, sensitivity.reason, change))
     return Comparison(next(iter(plans.values())).scenario.name, arms, tuple(shifts))
 
 
 def run_count(plans: Mapping[str, ResolvedScenario]) -> int:
     """Number of runs of a comparison."""
     scenarios = [resolved.scenario for resolved in plans.values()]
-    return sum(one.run.replications + sum(len(given.values) for given in one.sensitivity) for one in scenarios)
+    return sum(
+        scenario.run.replications + sum(len(assumed.values) for assumed in scenario.sensitivity)
+        for scenario in scenarios
+    )
 
 
 def plans(document: Document) -> dict[str, ResolvedScenario]:

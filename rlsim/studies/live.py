@@ -34,7 +34,7 @@ FACTS = "live.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LiveReport:
     """A live run as it is shown: a comparison of one arm, and what stopped it early."""
 
     comparison: Comparison | None
@@ -53,7 +53,7 @@ def run_arm(
     replication: int = 0,
     watch: Watch = lambda execution, crew: None,
     site: Site = HERE,
-) -> Told:
+) -> LiveReport:
     """Run one arm live; ``ParameterError`` for what that cannot be, before anything starts."""
     backend = backend_of(engine, site)
     refuse(plan, backend)
@@ -63,10 +63,10 @@ def run_arm(
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / SCENARIO, resolved_yaml(plan.scenario))
     with tempfile.TemporaryDirectory(prefix="rlsim-live-") as work:
-        made = _journalled(plan, backend, directory, Path(work), replication, watch)
-    facts = facts_of(engine, backend, made)
-    unsaved = "" if folder is None or directory is None else _save(folder, directory, made, facts)
-    return Told(_comparison(name, plan, made, engine, backend), made, made.ending.fault, unsaved)
+        live_run = _journalled(plan, backend, directory, Path(work), replication, watch)
+    facts = facts_of(engine, backend, live_run)
+    unsaved = "" if folder is None or directory is None else _save(folder, directory, live_run, facts)
+    return LiveReport(_comparison(name, plan, live_run, engine, backend), live_run, live_run.ending.fault, unsaved)
 
 
 def _journalled(
@@ -85,10 +85,10 @@ def _journalled(
         journal.close()
 
 
-def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
+def facts_of(engine: str, backend: Backend, live_run: LiveRun) -> dict[str, Any]:
     """What the record says of how the run was made."""
-    records, fault = made.ending.records, made.ending.fault
-    unserved = made.ending.unserved.items()
+    records, fault = live_run.ending.records, live_run.ending.fault
+    unserved = live_run.ending.unserved.items()
     steps = sum(row.steps for record in records for row in record.windows)
     late = sum(record.late_steps for record in records)
     return {
@@ -99,13 +99,13 @@ def facts_of(engine: str, backend: Backend, made: LiveRun) -> dict[str, Any]:
         "machine": platform.machine(),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "fault": said(fault),
-        "ended_by": made.run.log.ended_by,
-        "unserved": {what: {**counts, "first": first} for what, (counts, first) in unserved if counts},
+        "ended_by": live_run.run.log.ended_by,
+        "unserved": {kind: {**counts, "first": first} for kind, (counts, first) in unserved if counts},
         "late_steps": late,
         "late_share": late / steps if steps else 0.0,
         "worst_lateness_seconds": max((record.worst_lateness_seconds for record in records), default=0.0),
-        "learning": [{"step": step, **learnt.metrics} for step, learnt in made.crew.learnt if learnt.metrics],
-        "signals": [asdict(told) for told in made.crew.readings.told()],
+        "learning": [{"step": step, **learnt.metrics} for step, learnt in live_run.crew.learnt if learnt.metrics],
+        "signals": [asdict(reading) for reading in live_run.crew.readings.told()],
         **backend.facts(),
     }
 
@@ -117,16 +117,16 @@ def said(fault: Exception | None) -> str | None:
     return f"{type(fault).__name__}: {fault}"
 
 
-def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -> str:
+def _save(folder: Path, directory: Path, live_run: LiveRun, facts: dict[str, Any]) -> str:
     """The facts, and the tables where they can be made and fit; the decisions are there already. Why not, if not."""
     from rlsim.results.store import write_metrics
     from rlsim.studies.runs.files import save_run
 
     unsaved = ""
     try:
-        save_run(directory, made.run)
+        save_run(directory, live_run.run)
         with suppress(ParameterError):
-            write_metrics(folder, [metrics(made.run)])
+            write_metrics(folder, [metrics(live_run.run)])
     except OSError as error:
         unsaved = f"{directory}: tables and figures are not all there: {error}"
     try:
@@ -136,54 +136,54 @@ def _save(folder: Path, directory: Path, made: LiveRun, facts: dict[str, Any]) -
     return unsaved
 
 
-def _comparison(name: str, plan: ResolvedScenario, made: LiveRun, engine: str, backend: Backend) -> Comparison | None:
-    if len(made.run.log.iterations) <= plan.scenario.run.warmup_steps:
+def _comparison(
+    name: str, plan: ResolvedScenario, live_run: LiveRun, engine: str, backend: Backend
+) -> Comparison | None:
+    if len(live_run.run.log.iterations) <= plan.scenario.run.warmup_steps:
         return None
-    told, headline = metrics(made.run), plan.scenario.headline
-    waits = latency(made.run, headline.slo if headline else None)
-    outcome = RunRecord(name, made.run.replication, measured=told, verdict=verdict(told, plan), latency=waits)
+    run_metrics, headline = metrics(live_run.run), plan.scenario.headline
+    waits = latency(live_run.run, headline.slo if headline else None)
+    outcome = RunRecord(
+        name, live_run.run.replication, measured=run_metrics, verdict=verdict(run_metrics, plan), latency=waits
+    )
     execution = Source("execution", f"live on {engine}: {backend.label}", backend.emulated)
     sources = (execution, *plan.sources) if backend.emulated else (execution,)
     arm = Arm(name, replace(plan, sources=sources), (outcome,))
     return Comparison(f"{plan.scenario.name}; LIVE on {engine}: {backend.label}", (arm,), ())
 
 
-def learning_text(made: LiveRun, parts: int = 10) -> str:
+def learning_text(live_run: LiveRun, parts: int = 10) -> str:
     """How a run's reward rose, a tenth of its steps a line; nothing where nobody was rewarded for a task."""
-    if made.run.plan.scenario.live.task is None:
+    if live_run.run.plan.scenario.live.task is None:
         return ""
-    rows = [(step, learnt) for step, learnt in made.crew.learnt if "reward_mean" in learnt.metrics]
+    rows = [(step, learnt) for step, learnt in live_run.crew.learnt if "reward_mean" in learnt.metrics]
     size = max(1, -(-len(rows) // parts))
     is_distilled = any("teacher_kl" in learnt.metrics for _, learnt in rows)
     heads = "  steps      reward  effective samples  response tokens  clipped      KL"
     lines = ["Learning, means over steps", heads + ("  KL to teacher" if is_distilled else "")]
-    for some in (rows[at : at + size] for at in range(0, len(rows), size)):
-        means = {name: _mean(some, name) for name in _METRICS}
-        shares = [learnt.ess for _, learnt in some if learnt.ess is not None]
+    for window in (rows[start : start + size] for start in range(0, len(rows), size)):
+        means = {name: _mean(window, name) for name in _METRICS}
+        shares = [learnt.ess for _, learnt in window if learnt.ess is not None]
         ess = f"{sum(shares) / len(shares):.0%}" if shares else "not known"
         lines.append(
-            f"  {some[0][0] + 1:4}-{some[-1][0] + 1:<4} {means['reward_mean']:7.3f}  {ess:>17}  "
+            f"  {window[0][0] + 1:4}-{window[-1][0] + 1:<4} {means['reward_mean']:7.3f}  {ess:>17}  "
             f"{means['response_tokens_mean']:15.1f}  {means['clipped_share']:7.1%}  {means['kl']:6.3f}"
             + (f"  {means['teacher_kl']:13.3f}" if is_distilled else "")
         )
-    return "\n".join(lines + _signal_lines(made)) + "\n"
+    return "\n".join(lines + _signal_lines(live_run)) + "\n"
 
 
 _METRICS = ("reward_mean", "response_tokens_mean", "clipped_share", "kl", "teacher_kl")
 
 
-def _signal_lines(made: LiveRun) -> list[str]:
+def _signal_lines(live_run: LiveRun) -> list[str]:
     """How well signals told successes from failures; nothing where nobody watched."""
-    told = made.crew.readings.told()
-    if not told:
-        return []
     lines = [
-        "Signals, of responses that came to their own end",
-        "  signal           at tokens  responses  area under ROC",
+        f"  {row.signal:15}  {row.tokens:9}  {row.responses:9}  {row.auroc:6.2f} ± {row.half_width:.2f}"
+        for row in live_run.crew.readings.told()
     ]
-    return lines + [
-        f"  {one.signal:15}  {one.tokens:9}  {one.responses:9}  {one.auroc:6.2f} ± {one.half_width:.2f}" for one in told
-    ]
+    title = "Signals, of responses that came to their own end"
+    return [title, "  signal           at tokens  responses  area under ROC", *lines] if lines else []
 
 
 def _mean(rows: Sequence[tuple[int, Learnt]], name: str) -> float:

@@ -34,9 +34,9 @@ class Race:
 
     def estimate(self, arm: Arm, used: str) -> Estimate | None:
         """Mean and interval; None unless every replication gets there."""
-        found = self.used(arm, used)
-        whole = [value for value in found if value is not None]
-        return interval(whole, _confidence(arm)) if len(whole) == len(found) else None
+        amounts = self.used(arm, used)
+        whole = [value for value in amounts if value is not None]
+        return interval(whole, _confidence(arm)) if len(whole) == len(amounts) else None
 
     def over_first(self, arm: Arm, used: str) -> Estimate | None:
         """What the first arm used over what this one did, from paired replications; above 1 this one is better."""
@@ -49,10 +49,10 @@ class Race:
     def difference_at(self, arm: Arm, used: str) -> Estimate:
         """Success of this arm less the first one's at equal ``used``: as much as both have in a replication."""
         base, own = [], []
-        for one, other in zip(self.arms[0].outcomes, arm.outcomes, strict=True):
-            most = min(_progress(one)[used][-1], _progress(other)[used][-1])
-            base.append(success_at(_progress(one), used, most))
-            own.append(success_at(_progress(other), used, most))
+        for base_record, own_record in zip(self.arms[0].outcomes, arm.outcomes, strict=True):
+            most = min(_progress(base_record)[used][-1], _progress(own_record)[used][-1])
+            base.append(success_at(_progress(base_record), used, most))
+            own.append(success_at(_progress(own_record), used, most))
         return paired_difference(_known(own), _known(base), _confidence(arm))
 
 
@@ -64,7 +64,7 @@ def race_plans(
         if resolved.learning is None:
             raise ParameterError("learning", None, f"a learning section in arm {name}")
     by_arm = replications(plans, out)
-    records = runs.run_all([request for some in by_arm.values() for request in some], must_end=True)
+    records = runs.run_all([request for arm_requests in by_arm.values() for request in arm_requests], must_end=True)
     return Race(next(iter(plans.values())).scenario.name, target, arms_of(plans, by_arm, records))
 
 
@@ -72,22 +72,22 @@ def wasted(arm: Arm) -> dict[str, float]:
     """Shares of the generated tokens by why they were never trained on, mean over replications."""
     ledgers = [outcome.metrics.ledger_tokens for outcome in arm.outcomes]
     return {
-        fate: sum(found.get(fate, 0) / max(1, sum(found.values())) for found in ledgers) / len(ledgers)
+        fate: sum(ledger.get(fate, 0) / max(1, sum(ledger.values())) for ledger in ledgers) / len(ledgers)
         for fate in WASTE
     }
 
 
-def given(arm: Arm, what: str) -> dict[str, float]:
+def band_shares(arm: Arm, unit: str) -> dict[str, float]:
     """Shares of the ``samples`` or ``tokens`` by band of their prompt's success probability, mean over replications."""
-    shares = [found.band_shares(what) for found in allotments(arm)]
-    return {band: sum(found[band] for found in shares) / len(shares) for band in BANDS}
+    shares = [allocation.band_shares(unit) for allocation in allocations_of(arm)]
+    return {band: sum(run_shares[band] for run_shares in shares) / len(shares) for band in BANDS}
 
 
-def allotments(arm: Arm) -> list[Allotted]:
+def allocations_of(arm: Arm) -> list[Allotted]:
     """Which prompts got what, by replication."""
-    found = [outcome.allotted for outcome in arm.outcomes if outcome.allotted is not None]
-    assert len(found) == len(arm.outcomes), "a race is between runs with a learning model"
-    return found
+    allocations = [outcome.allotted for outcome in arm.outcomes if outcome.allotted is not None]
+    assert len(allocations) == len(arm.outcomes), "a race is between runs with a learning model"
+    return allocations
 
 
 def success(arm: Arm, step: int) -> Estimate:

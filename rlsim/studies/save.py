@@ -31,31 +31,33 @@ VERSIONS = ("simpy", "numpy", "scipy", "pandas", "pyarrow")
 """What may change a figure in its last digits, or how it is stored."""
 
 
-def save_comparison(directory: Path, told: Comparison) -> None:
+def save_comparison(directory: Path, comparison: Comparison) -> None:
     """The arms' scenarios and metrics, the comparison and its two figures; the runs are there already."""
     from rlsim.results.plots.arms import step_time_bars, utilisation_bars
     from rlsim.results.plots.style import save_figure
 
-    for arm in told.arms:
+    for arm in comparison.arms:
         folder = directory / arm_folder(arm.name)
         _write(folder / SCENARIO, resolved_yaml(arm.plan.scenario))
         write_metrics(folder, [outcome.metrics for outcome in arm.outcomes])
-    _write(directory / COMPARISON, as_json(told))
-    steps = {arm.name: arm.estimate("step_seconds") for arm in told.arms}
+    _write(directory / COMPARISON, as_json(comparison))
+    steps = {arm.name: arm.estimate("step_seconds") for arm in comparison.arms}
     published = {
-        arm.name: [row.measured for row in arm.plan.scenario.published if row.is_step_time] for arm in told.arms
+        arm.name: [row.measured for row in arm.plan.scenario.published if row.is_step_time] for arm in comparison.arms
     }
-    confidence = told.arms[0].plan.scenario.run.confidence
-    save_figure(step_time_bars(steps, published, f"Step time, {told.name}", confidence), directory / "step_time.png")
-    uses = {arm.name: [outcome.metrics for outcome in arm.outcomes] for arm in told.arms}
+    confidence = comparison.arms[0].plan.scenario.run.confidence
+    save_figure(
+        step_time_bars(steps, published, f"Step time, {comparison.name}", confidence), directory / "step_time.png"
+    )
+    uses = {arm.name: [outcome.metrics for outcome in arm.outcomes] for arm in comparison.arms}
     save_figure(utilisation_bars(uses), directory / "utilisation.png")
 
 
 def save_provenance(directory: Path, command: str) -> None:
     """The command that made the results there, and what it ran with; where results went is no part of it."""
     versions = {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
-    told = {"command": command, "rlsim": __version__, "versions": versions}
-    _write(directory / PROVENANCE, json.dumps(told, indent=1) + "\n")
+    provenance = {"command": command, "rlsim": __version__, "versions": versions}
+    _write(directory / PROVENANCE, json.dumps(provenance, indent=1) + "\n")
 
 
 def load_tables(directory: Path) -> dict[str, pd.DataFrame]:
@@ -77,9 +79,9 @@ def replay_saved(directory: Path) -> str:
     from rlsim.results.replay.decisions import replay
     from rlsim.scenario.document import load
 
-    made = resolve(load(str(directory.parent / SCENARIO)).resolve())
+    resolved = resolve(load(str(directory.parent / SCENARIO)).resolve())
     decisions = load_decisions(directory / DECISIONS)
-    replay(decisions, make_controller(made, made.workload_of(_replication(directory))))
+    replay(decisions, make_controller(resolved, resolved.workload_of(_replication(directory))))
     commands = sum(len(decision.commands) for decision in decisions)
     return f"{len(decisions)} decisions replayed, all {commands} commands equal"
 

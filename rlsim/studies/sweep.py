@@ -67,21 +67,25 @@ def variant(document: Document, choice: Choice) -> Variant:
         resolved = resolve(scenario)
     except ResolveError as error:
         raise laid.scenario_error(error.errors, arm) from None
-    return Variant({name: one.text for name, one in choice.items()}, scenario, resolved)
+    return Variant({name: axis_level.text for name, axis_level in choice.items()}, scenario, resolved)
 
 
-def baseline_of(made: Sequence[Variant], texts: Sequence[str]) -> Variant:
+def baseline_of(variants: Sequence[Variant], texts: Sequence[str]) -> Variant:
     """The one variant that has all ``factor=level`` of the texts; the first where there is no text."""
     if not texts:
-        return made[0]
-    wanted = dict(_pair(piece) for text in texts for piece in _pieces(text, made[0].levels))
+        return variants[0]
+    wanted = dict(_pair(piece) for text in texts for piece in _pieces(text, variants[0].levels))
     for name, text in wanted.items():
-        known = list(dict.fromkeys(one.levels.get(name, "") for one in made))
+        known = list(dict.fromkeys(variant.levels.get(name, "") for variant in variants))
         if text not in known:
-            found = f"{name}={text}"
-            allowed = f"one of {', '.join(known)}" if name in made[0].levels else f"one of {', '.join(made[0].levels)}"
-            raise ParameterError("--baseline", found, allowed)
-    matches = [one for one in made if wanted.items() <= one.levels.items()]
+            pair = f"{name}={text}"
+            allowed = (
+                f"one of {', '.join(known)}"
+                if name in variants[0].levels
+                else f"one of {', '.join(variants[0].levels)}"
+            )
+            raise ParameterError("--baseline", pair, allowed)
+    matches = [variant for variant in variants if wanted.items() <= variant.levels.items()]
     if len(matches) != 1:
         raise ParameterError("--baseline", ",".join(texts), f"levels that one variant has; {len(matches)} have these")
     return matches[0]
@@ -148,9 +152,9 @@ class Sweep:
     metrics: tuple[str, ...]
     results: tuple[Result, ...]
     baseline: Result
-    reused: int
+    runs_reused: int
     """Runs that were there already."""
-    made: int
+    runs_made: int
 
 
 def sweep(
@@ -164,16 +168,16 @@ def sweep(
     _check_metrics(metrics)
     results = results_of(variants, replications, runs)
     against = next(result for result in results if result.variant is baseline)
-    return Sweep(variants[0].scenario.name, tuple(metrics), tuple(results), against, runs.kept, runs.made)
+    return Sweep(variants[0].scenario.name, tuple(metrics), tuple(results), against, runs.runs_kept, runs.runs_made)
 
 
 def results_of(variants: Sequence[Variant], replications: int, runs: RunExecutor) -> list[Result]:
     """Replications of each variant; runs that variants have in common are made once."""
     requests = [variant.requests(replications) for variant in variants]
-    records = runs.run_all([request for some in requests for request in some])
+    records = runs.run_all([request for variant_requests in requests for request in variant_requests])
     return [
-        Result(variant, tuple(records[request.key] for request in some))
-        for variant, some in zip(variants, requests, strict=True)
+        Result(variant, tuple(records[request.key] for request in variant_requests))
+        for variant, variant_requests in zip(variants, requests, strict=True)
     ]
 
 

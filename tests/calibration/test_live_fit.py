@@ -18,8 +18,8 @@ from rlsim.executor.run import FinishedRun
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.scenario.override import override, paths
 from rlsim.sim.simulation import simulate
-from rlsim.studies.parity.study import Ask, Fitted, study
-from rlsim.studies.parity.trial import lived
+from rlsim.studies.parity.study import Fitted, ParityOptions, study
+from rlsim.studies.parity.trial import run_to_end
 
 FIVE = ("sync-disaggregated", "one-step-off", "areal", "slime-april", "pipelinerl")
 REAL: dict[str, Any] = {
@@ -50,7 +50,7 @@ def planned(preset: str, changes: dict[str, Any]) -> ResolvedScenario:
 
 
 def ran(preset: str, backend: Disturbed | None = None) -> FinishedRun:
-    return lived(planned(preset, REAL), backend or Disturbed()).run
+    return run_to_end(planned(preset, REAL), backend or Disturbed()).run
 
 
 def test_the_law_of_undisturbed_steps_is_found() -> None:
@@ -71,10 +71,10 @@ def test_a_calibrated_guess_predicts_a_run_that_it_has_not_seen(preset: str) -> 
     found = fit_live([ran(other) for other in FIVE])
     made = resolve(override(planned(preset, GUESS).scenario, paths(found.overrides)))
     from rlsim.sim.simulation import simulate
-    from rlsim.studies.parity.observed import seen_of
+    from rlsim.studies.parity.observed import observation_of
 
-    calibrated, truth = (seen_of(simulate(one)).step_seconds for one in (made, planned(preset, REAL)))
-    guessed = seen_of(simulate(planned(preset, GUESS))).step_seconds
+    calibrated, truth = (observation_of(simulate(one)).step_seconds for one in (made, planned(preset, REAL)))
+    guessed = observation_of(simulate(planned(preset, GUESS))).step_seconds
     assert calibrated == pytest.approx(truth, rel=0.01)
     assert abs(guessed / truth - 1) > 0.1
 
@@ -88,7 +88,7 @@ def test_a_parity_study_calibrates_on_runs_of_its_own() -> None:
         return Fitted(found.overrides, found.lines)
 
     backend = Disturbed(slower_steps(1.4))
-    told = study("test", {"areal": planned("areal", REAL)}, backend, Ask("fake", 2, calibrate=calibrate))
+    told = study("test", {"areal": planned("areal", REAL)}, backend, ParityOptions("fake", 2, calibrate=calibrate))
     assert backend.runs == 3
     assert abs(told.arms[0].step.error) < 0.02
     assert all(trial.run is not run for trial in told.arms[0].trials for run in seen)

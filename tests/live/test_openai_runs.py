@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
 from rlsim.results.metrics import metrics
-from rlsim.studies.live import Told, run_arm
+from rlsim.studies.live import LiveReport, run_arm
 
 PRESETS: dict[str, dict[str, Any]] = {
     "sync-disaggregated": {},
@@ -57,7 +57,7 @@ def serving(*servers: SmallServer) -> Iterator[list[str]]:
         loop.close()
 
 
-def run_on(servers: list[SmallServer], preset: str, folder: Path | None = None) -> Told:
+def run_on(servers: list[SmallServer], preset: str, folder: Path | None = None) -> LiveReport:
     with serving(*servers) as urls:
         return run_arm("it", plan_on(urls, preset, **PRESETS[preset]), "openai", folder)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlsim.results.plots.planning import HIGH, Bar, Level, Spot, optimum, pareto, tornado
+from rlsim.results.plots.planning import HIGH, AxisLevel, Bar, Spot, optimum, pareto, tornado
 from rlsim.results.plots.style import save_figure
 from rlsim.results.statistics import Estimate
 
@@ -16,10 +16,10 @@ def about(mean: float, half: float | None = None) -> Estimate:
 
 
 LEVELS = [
-    Level("2+6", about(50.0), "8"),
-    Level("4+4", about(10.0, 1.0), "8"),
-    Level("6+2", about(12.0), "8"),
-    Level("8", None, "8 shared"),
+    AxisLevel("2+6", about(50.0), "8"),
+    AxisLevel("4+4", about(10.0, 1.0), "8"),
+    AxisLevel("6+2", about(12.0), "8"),
+    AxisLevel("8", None, "8 shared"),
 ]
 
 
@@ -41,7 +41,7 @@ def test_the_band_begins_at_the_best_and_is_as_high_as_the_margin(tmp_path: Path
 
 
 def test_lines_join_only_levels_of_as_many_gpus() -> None:
-    levels = [*LEVELS[:3], Level("8", about(20.0), "8 shared"), Level("8+8", about(9.0), "16")]
+    levels = [*LEVELS[:3], AxisLevel("8", about(20.0), "8 shared"), AxisLevel("8+8", about(9.0), "16")]
     (axes,) = optimum(levels, "split", "step time, s", 0.05, "title", "note").axes
     lines = [
         list(line.get_xdata())

@@ -10,8 +10,8 @@ from sweep_files import written
 
 from rlsim.scenario.document import load
 from rlsim.studies.optimize.candidates import Candidates
-from rlsim.studies.optimize.scoring import Judge
-from rlsim.studies.optimize.study import Question, question
+from rlsim.studies.optimize.scoring import Evaluator
+from rlsim.studies.optimize.study import OptimizeRequest, optimize_request
 from rlsim.studies.runs.executor import RunExecutor
 
 BALANCED = (("prompts_per_step: 8", "prompts_per_step: 16"), ("mfu: 0.4", "mfu: 0.02"))
@@ -36,10 +36,10 @@ class Problem:
     budget: tuple[str, ...] = ()
     objective: str = "step_seconds"
 
-    def asked(self, folder: Path, **others: Sequence[str] | int) -> Question:
+    def asked(self, folder: Path, **others: Sequence[str] | int) -> OptimizeRequest:
         """The question, and whatever else it is to say."""
         document = load(written(folder, self.more, *self.changes))
-        return question(document, self.axes, (), self.budget, self.objective, **others)  # type: ignore[arg-type]
+        return optimize_request(document, self.axes, (), self.budget, self.objective, **others)  # type: ignore[arg-type]
 
 
 PROBLEMS = {
@@ -56,6 +56,6 @@ PROBLEMS = {
 }
 
 
-def judge(asked: Question, runs: RunExecutor) -> Judge:
+def evaluator(asked: OptimizeRequest, runs: RunExecutor) -> Evaluator:
     """One that has simulated nothing yet."""
-    return Judge(Candidates(asked.space, asked.search.limits), asked.search.objective, runs)
+    return Evaluator(Candidates(asked.space, asked.search.limits), asked.search.objective, runs)

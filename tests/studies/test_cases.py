@@ -14,7 +14,7 @@ from rlsim.core.errors import DeadlockError, ParameterError, ScenarioError
 from rlsim.resolve import resolve
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.case import Case
-from rlsim.studies.explain.cases import Answer, answers, case_files, read_case
+from rlsim.studies.explain.cases import CaseResult, case_files, read_case, run_cases
 from rlsim.studies.measures import case_measure
 from rlsim.studies.runs.executor import local_executor
 from rlsim.studies.runs.record import RunRecord
@@ -32,13 +32,13 @@ def case(**changes: object) -> Case:
     )
 
 
-def answer(mean: float, low: float, high: float, **changes: object) -> Answer:
-    return Answer("file", case(**changes), Estimate(mean, low, high, 3))
+def answer(mean: float, low: float, high: float, **changes: object) -> CaseResult:
+    return CaseResult("file", case(**changes), Estimate(mean, low, high, 3))
 
 
-def answered(file: Path) -> Answer:
+def answered(file: Path) -> CaseResult:
     with local_executor() as runs:
-        return answers([read_case(file)], runs)[0]
+        return run_cases([read_case(file)], runs)[0]
 
 
 def test_a_ratio_known_by_hand_agrees_in_direction_and_size(tmp_path: Path) -> None:

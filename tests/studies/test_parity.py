@@ -18,8 +18,8 @@ from rlsim.sim.simulation import simulate
 from rlsim.studies.parity import report
 from rlsim.studies.parity.end_order import order_of
 from rlsim.studies.parity.errors import ArmParity, rows_of
-from rlsim.studies.parity.observed import distance, seen_of
-from rlsim.studies.parity.study import Ask, Parity, chosen_plans, study
+from rlsim.studies.parity.observed import distance, observation_of
+from rlsim.studies.parity.study import Parity, ParityOptions, chosen_plans, study
 from rlsim.studies.parity.trial import NeverOnTimeError
 
 FIVE = ("sync-disaggregated", "one-step-off", "areal", "slime-april", "pipelinerl")
@@ -38,7 +38,7 @@ def planned(preset: str, **changes: Any) -> ResolvedScenario:
 
 
 def compared(preset: str, backend: Any, repeats: int = 1, **changes: Any) -> ArmParity:
-    return study("test", {preset: planned(preset, **changes)}, backend, Ask("fake", repeats)).arms[0]
+    return study("test", {preset: planned(preset, **changes)}, backend, ParityOptions("fake", repeats)).arms[0]
 
 
 # -- nothing is disturbed -------------------------------------------------------------------------------
@@ -50,9 +50,9 @@ def test_a_fake_run_has_no_error_of_any_kind(preset: str, world: dict[str, Any])
     made = resolve(scenario({"preset": preset, **POLICIES[preset]}, **world))
     if preset == "tailsieve":
         with pytest.raises(ParameterError, match="a part that is no oracle"):
-            study("test", {preset: made}, Fake(), Ask("fake", 1))
+            study("test", {preset: made}, Fake(), ParityOptions("fake", 1))
         return
-    arm = study("test", {preset: made}, Fake(), Ask("fake", 1)).arms[0]
+    arm = study("test", {preset: made}, Fake(), ParityOptions("fake", 1)).arms[0]
     assert arm.policy_errors == []
     for row in rows_of(arm):
         assert (row.error, row.schedule, row.cost) == (0, 0, 0), row.name
@@ -61,9 +61,9 @@ def test_a_fake_run_has_no_error_of_any_kind(preset: str, world: dict[str, Any])
         assert (order.inversions, order.unmatched, order.worst_seconds) == (0, 0, 0)
         assert order.pairs > 0
     assert arm.lag_distance == 0
-    again = arm.trials[0].again
+    again = arm.trials[0].rerun
     assert again is not None
-    assert again.seen == arm.predicted
+    assert again.observed == arm.predicted
 
 
 def test_repeats_of_a_fake_run_have_no_noise() -> None:
@@ -83,7 +83,7 @@ def test_slower_steps_are_the_cost_models_error_alone(preset: str) -> None:
     """As much as the simulation with costs that know of them says."""
     arm = compared(preset, Disturbed(slower_steps(1.1)), **CHEAP)
     told = planned(preset, **CHEAP, rollout={**arm.plan.scenario.rollout.model_dump(mode="json"), "step_time": SLOWER})
-    expected = arm.predicted.step_seconds / seen_of(simulate(told)).step_seconds - 1
+    expected = arm.predicted.step_seconds / observation_of(simulate(told)).step_seconds - 1
     assert arm.step.error == pytest.approx(expected, abs=1e-6)
     assert arm.step.error < -0.05
     assert arm.step.schedule == pytest.approx(0, abs=1e-6)
@@ -104,10 +104,10 @@ RECORDED = [(preset, world) for preset in FIVE for world in ({}, AGENTS) if (pre
 def test_recorded_durations_undo_random_steps(preset: str, world: dict[str, Any]) -> None:
     """Without ways in between the record says everything: the simulation is the live run, decision by decision."""
     arm = compared(preset, Disturbed(random_steps(0.4), seed=3), **world)
-    again, order = arm.trials[0].again, arm.recorded_order
+    again, order = arm.trials[0].rerun, arm.recorded_order
     assert again is not None
     assert order is not None
-    assert again.seen == arm.trials[0].seen
+    assert again.observed == arm.trials[0].observed
     assert (order.inversions, order.worst_seconds, order.unmatched) == (0, 0, 0)
     assert again.steps > 500
     assert again.other_steps == 0
@@ -142,9 +142,9 @@ def test_ways_between_engines_and_executor_are_booked_on_what_they_delay(preset:
 def test_durations_of_another_run_are_not_recovered() -> None:
     """The claim above can fail: with the record of another replication the ends are elsewhere."""
     made = planned("areal")
-    trial = study("test", {"areal": made}, Disturbed(random_steps(0.4)), Ask("fake")).arms[0].trials[0]
+    trial = study("test", {"areal": made}, Disturbed(random_steps(0.4)), ParityOptions("fake")).arms[0].trials[0]
     other = simulate(made, 1)
-    assert order_of(trial.seen.ends_seconds, seen_of(other).ends_seconds, 0.01).inversions > 0
+    assert order_of(trial.observed.ends_seconds, observation_of(other).ends_seconds, 0.01).inversions > 0
 
 
 def test_the_noise_is_that_of_the_live_runs() -> None:
@@ -159,7 +159,7 @@ def test_the_noise_is_that_of_the_live_runs() -> None:
 
 def ranked(backend: Any, **changes: Any) -> Parity:
     plans = {preset: planned(preset, **changes) for preset in ("sync-disaggregated", "one-step-off", "areal")}
-    return study("test", plans, backend, Ask("fake", 1))
+    return study("test", plans, backend, ParityOptions("fake", 1))
 
 
 def test_a_fake_ranking_is_the_simulated_one() -> None:
@@ -191,7 +191,7 @@ def test_a_swapped_pair_lowers_tau() -> None:
 def test_policies_take_turns() -> None:
     said: list[str] = []
     plans = {preset: planned(preset) for preset in ("areal", "one-step-off")}
-    study("test", plans, Fake(), Ask("fake", 2), said.append)
+    study("test", plans, Fake(), ParityOptions("fake", 2), said.append)
     assert [line.rpartition(" ")[2] for line in said] == ["areal", "one-step-off", "areal", "one-step-off"]
 
 
@@ -224,7 +224,7 @@ def test_runs_that_are_always_late_end_with_what_was_seen() -> None:
 
 
 def test_every_output_says_that_engines_were_emulated(tmp_path: Path) -> None:
-    told = study("test", {"areal": planned("areal")}, Fake(), Ask("fake", 1, out=tmp_path))
+    told = study("test", {"areal": planned("areal")}, Fake(), ParityOptions("fake", 1, out=tmp_path))
     report.save(told, tmp_path, "rlsim parity x.yaml --live fake")
     report.append_markdown(told, tmp_path / "table.md", "rlsim parity x.yaml --live fake")
     whole = json.loads((tmp_path / "parity.json").read_text())
@@ -264,7 +264,9 @@ def test_policies_are_arms_or_presets(tmp_path: Path) -> None:
 def test_tools_that_decide_what_they_answer_are_refused_before_anything_runs() -> None:
     backend = Disturbed()
     with pytest.raises(ParameterError, match=r"live\.tool"):
-        study("test", {"areal": planned("areal", **AGENTS, live={"tool": "calculator"})}, backend, Ask("fake"))
+        study(
+            "test", {"areal": planned("areal", **AGENTS, live={"tool": "calculator"})}, backend, ParityOptions("fake")
+        )
     assert backend.runs == 0
 
 

@@ -16,7 +16,7 @@ from rlsim.policies.registry import parts_of
 from rlsim.results.progress import USED
 from rlsim.scenario.document import load
 from rlsim.studies.compare import plans
-from rlsim.studies.race import Race, given, race_plans, success, wasted
+from rlsim.studies.race import Race, band_shares, race_plans, success, wasted
 from rlsim.studies.report.page import write_report
 from rlsim.studies.runs.executor import local_executor
 from rlsim.studies.text.race import as_json, as_text, save_figures
@@ -106,7 +106,7 @@ def test_what_is_told_of_a_race(tmp_path: Path) -> None:
 def test_which_prompts_got_the_samples_is_told(tmp_path: Path) -> None:
     """Uniform sampling gives in proportion to how many prompts there are: the untrained population's law, at first."""
     race = raced(tmp_path, {"uniform": "{use: uniform}", "dapo": "{use: dapo}"}, NULL, "run.steps=8")
-    shares = [given(arm, "samples") for arm in race.arms]
+    shares = [band_shares(arm, "samples") for arm in race.arms]
     for found in shares:
         assert sum(found.values()) == pytest.approx(1)
         assert found["unknown"] == 0

@@ -18,7 +18,7 @@ from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.studies.compare import Comparison, arm_folder
 from rlsim.studies.report.page import html, labels, write_report
 from rlsim.studies.report.saved import read_saved
-from rlsim.studies.report.tables import views
+from rlsim.studies.report.tables import report_tables
 
 VOID = {"meta", "link", "img", "br"}
 
@@ -65,7 +65,7 @@ def page(made: tuple[Path, Comparison]) -> Page:
 
 
 def rows(directory: Path, title: str) -> dict[str, tuple[str, ...]]:
-    (view,) = (view for view in views(read_saved(directory)) if view.title == title)
+    (view,) = (view for view in report_tables(read_saved(directory)) if view.title == title)
     return {row[0]: row for row in view.rows}
 
 
@@ -100,7 +100,7 @@ def test_shares_of_gpu_time_and_of_tokens_are_wholes(made: tuple[Path, Compariso
         shares = [float(cell) for cell in row[2:-1]]
         assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares)), arm
         assert row[-1] == "yes"
-    (view,) = (view for view in views(read_saved(made[0])) if view.title == "GPU time by use")
+    (view,) = (view for view in report_tables(read_saved(made[0])) if view.title == "GPU time by use")
     for row in view.rows:
         assert sum(float(cell) for cell in row[2:] if cell) == pytest.approx(100, abs=0.5 * len(row)), row
 

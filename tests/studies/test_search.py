@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from search_problems import ONE_OFF, PROBLEMS, Problem, judge
+from search_problems import ONE_OFF, PROBLEMS, Problem, evaluator
 from sweep_files import ENVIRONMENT, ROOT, command, rlsim, told, written
 from test_sweep import kept_runs
 
@@ -19,9 +19,9 @@ from rlsim.results.progress import used_at
 from rlsim.results.statistics import paired_ratio
 from rlsim.scenario.document import load
 from rlsim.studies.optimize.candidates import NOMINAL
-from rlsim.studies.optimize.decide import MARGIN
-from rlsim.studies.optimize.explore import SEED, Guided, explore
-from rlsim.studies.optimize.study import Answer, answer, question
+from rlsim.studies.optimize.explore import SEED, TpeSearch, explore
+from rlsim.studies.optimize.selection import MARGIN
+from rlsim.studies.optimize.study import OptimizeResult, optimize, optimize_request
 from rlsim.studies.runs.executor import local_executor, make_run
 from rlsim.studies.runs.record import requests_of
 from rlsim.studies.sweep import WITH_PROGRESS
@@ -29,18 +29,18 @@ from rlsim.studies.sweep import WITH_PROGRESS
 LITTLE = Problem((), ("split={gpus: 6, step: 1}",))
 
 
-def answered(problem: Problem, folder: Path, **others: object) -> Answer:
+def answered(problem: Problem, folder: Path, **others: object) -> OptimizeResult:
     with local_executor(folder) as runs:
-        return answer(problem.asked(folder, **others), runs)  # type: ignore[arg-type]
+        return optimize(problem.asked(folder, **others), runs)  # type: ignore[arg-type]
 
 
-def alone(found: Answer, at: tuple[int, ...]) -> list[Metrics]:
+def alone(found: OptimizeResult, at: tuple[int, ...]) -> list[Metrics]:
     """Runs of a point, made without a search."""
-    space = found.question.space
+    space = found.request.space
     texts = dict(path_and_value for one in space.choice(at).values() for path_and_value in one.settings)
     sets = [f"{'.'.join(path)}={node.value}" for path, node in texts.items()]
     scenario = load(space.document.file, sets=sets).resolve()
-    return [make_run(one).metrics for one in requests_of("alone", scenario, range(found.question.replications))]
+    return [make_run(one).metrics for one in requests_of("alone", scenario, range(found.request.replications))]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -48,50 +48,50 @@ def test_a_quarter_of_the_evaluations_finds_the_optimum_within_one_percent(name:
     pytest.importorskip("optuna")
     asked = PROBLEMS[name].asked(tmp_path)
     with local_executor(tmp_path, 2) as runs:
-        all_points = explore(judge(asked, runs), asked.space.size)
+        all_points = explore(evaluator(asked, runs), asked.space.size)
         best = min(one.value for one in all_points.values())
         for seed in (SEED, 0, 1):
-            counting = judge(asked, runs)
-            found = Guided(counting, len(all_points) // 4, NOMINAL, seed).run()
+            counting = evaluator(asked, runs)
+            found = TpeSearch(counting, len(all_points) // 4, NOMINAL, seed).run()
             assert len(counting.spent.points) <= len(all_points) // 4
             assert min(one.value for one in found.values()) <= 1.01 * best
 
 
 def test_the_choice_has_the_least_mean_of_runs_made_one_by_one(tmp_path: Path) -> None:
     found = answered(LITTLE, tmp_path)
-    assert found.decision is not None
+    assert found.selection is not None
     means = {}
-    for at in found.question.space.points():
+    for at in found.request.space.points():
         runs = alone(found, at)
         means[at] = sum(run.step_seconds for run in runs) / len(runs)
-    assert found.decision.best.at == min(means, key=lambda at: means[at])
-    assert found.decision.best.value == pytest.approx(min(means.values()), rel=1e-12)
+    assert found.selection.best.point == min(means, key=lambda at: means[at])
+    assert found.selection.best.value == pytest.approx(min(means.values()), rel=1e-12)
 
 
 def test_ratios_are_paired_and_the_flat_region_is_what_is_within_the_margin(tmp_path: Path) -> None:
-    decision = answered(LITTLE, tmp_path).decision
-    assert decision is not None
-    for one in decision.contenders:
-        expected = paired_ratio(one.values("step_seconds"), decision.best.values("step_seconds"))
-        assert decision.ratio(one) == expected
-        assert (one in decision.flat) == (expected.mean <= 1 + MARGIN)
+    selection = answered(LITTLE, tmp_path).selection
+    assert selection is not None
+    for one in selection.contenders:
+        expected = paired_ratio(one.values("step_seconds"), selection.best.values("step_seconds"))
+        assert selection.ratio(one) == expected
+        assert (one in selection.flat) == (expected.mean <= 1 + MARGIN)
 
 
 def test_nothing_beats_the_front_in_both_and_everything_else_is_beaten(tmp_path: Path) -> None:
     problem = Problem(PROBLEMS["seats"].changes, ("split={gpus: [4, 8], step: 1}",))
-    decision = answered(problem, tmp_path).decision
-    assert decision is not None
+    selection = answered(problem, tmp_path).selection
+    assert selection is not None
 
     def place(one: object) -> tuple[float, float]:
         return tuple(one.estimate(name).mean for name in ("step_seconds", "usd_per_million_trained_tokens"))  # type: ignore[attr-defined]
 
-    assert len(decision.front) > 1
-    for one in decision.contenders:
+    assert len(selection.front) > 1
+    for one in selection.contenders:
         beaten = any(
             place(other) != place(one) and all(b <= a for a, b in zip(place(one), place(other), strict=True))
-            for other in decision.contenders
+            for other in selection.contenders
         )
-        assert (one in decision.front) == (not beaten)
+        assert (one in selection.front) == (not beaten)
 
 
 def test_infeasible_points_are_counted_by_what_they_fail_for_and_none_is_dropped(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_infeasible_points_are_counted_by_what_they_fail_for_and_none_is_dropped
         budget=("max_gpus=16", "max_usd_per_hour=50"),
     )
     found = answered(problem, tmp_path)
-    assert found.decision is not None
+    assert found.selection is not None
     counts = {kind: count for kind, (count, _) in found.infeasible.items()}
     assert "Qwen2.5-32B needs" in found.infeasible["engine memory"][1]
     assert "trainer GPUs hold at least" in found.infeasible["trainer memory"][1]
     assert counts["refused: rollout.gpus"] == 2 * 4  # Splits of 2, 6, 10, 14 are no multiple of tensor parallelism 4.
-    assert len(found.decision.looked_at) + sum(counts.values()) == found.question.space.size
+    assert len(found.selection.looked_at) + sum(counts.values()) == found.request.space.size
 
 
 def test_limits_that_only_a_run_can_tell_exclude_and_are_counted(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_limits_that_only_a_run_can_tell_exclude_and_are_counted(tmp_path: Path)
     more = f"arms:\n  fresh: {{}}\n  stale: {{policy: {stale}}}\n"
     problem = Problem((), ("split={gpus: 6, step: 2}",), more=more, budget=("max_start_lag=0",))
     found = answered(problem, tmp_path)
-    assert found.decision is not None
+    assert found.selection is not None
     assert found.infeasible["max_start_lag"][0] >= 1
-    assert {one.candidate.variant.levels["arm"] for one in found.decision.contenders} == {"fresh"}
+    assert {one.candidate.variant.levels["arm"] for one in found.selection.contenders} == {"fresh"}
 
 
 def test_where_nothing_is_feasible_the_reasons_are_told(tmp_path: Path) -> None:
@@ -162,23 +162,23 @@ def test_axes_of_a_file_are_ranges_lists_and_splits_with_the_line_of_what_is_wro
     section = (
         "search:\n  axes:\n    rollout.max_num_seqs: {from: 2, to: 16, factor: 2}\n    split: {gpus: 8, step: 3}\n"
     )
-    space = question(load(written(tmp_path, section))).space
+    space = optimize_request(load(written(tmp_path, section))).space
     assert [[level.text for level in axis.factor.levels] for axis in space.axes] == [
         ["2", "4", "8", "16"],
         ["3+5", "6+2"],
     ]
     wrong = written(tmp_path, "search:\n  axes:\n    split: {gpus: 8, step: nine}\n")
     with pytest.raises(ScenarioError, match=r"small\.yaml:\d+: split: .*allowed: gpus"):
-        question(load(wrong))
+        optimize_request(load(wrong))
     with pytest.raises(ParameterError, match=r"--budget max_gpus"):
-        question(load(written(tmp_path)), ["seed=1,2"], budget=["max_gpus=many"])
+        optimize_request(load(written(tmp_path)), ["seed=1,2"], budget=["max_gpus=many"])
 
 
 def test_a_choice_under_uncertain_inputs_has_the_least_worst_regret(tmp_path: Path) -> None:
     uncertain = ["trainer.mfu=0.002,0.2"]
     found = answered(Problem(PROBLEMS["seats"].changes, LITTLE.axes), tmp_path, uncertain=uncertain).robust
     assert found is not None
-    table = {one.at: one.values for one in found.points}
+    table = {one.point: one.values for one in found.points}
     for state in range(2):
         best = min(values[state] for values in table.values())
         for one in found.points:
@@ -192,7 +192,7 @@ def test_a_choice_under_uncertain_inputs_has_the_least_worst_regret(tmp_path: Pa
 def test_an_input_that_matters_changes_the_choice_and_one_that_does_not_does_not(tmp_path: Path) -> None:
     sensitivity = ["trainer.mfu=-90%,+0%", "sync.base_seconds=0,0.001"]
     found = answered(Problem(PROBLEMS["seats"].changes, LITTLE.axes), tmp_path, sensitivity=sensitivity)
-    assert found.decision is not None
+    assert found.selection is not None
     swings = {(one.key, one.text): one for one in found.swings}
     low = swings["trainer.mfu", "0.002"]
     assert low.changes_the_choice
@@ -206,17 +206,17 @@ def test_an_input_that_matters_changes_the_choice_and_one_that_does_not_does_not
 
 def test_one_more_gpu_is_worth_what_runs_with_it_say(tmp_path: Path) -> None:
     found = answered(LITTLE, tmp_path)
-    assert found.decision is not None
-    scenario = found.decision.best.candidate.variant.scenario
-    for more in found.more:
+    assert found.selection is not None
+    scenario = found.selection.best.candidate.variant.scenario
+    for more in found.marginal:
         gpus = {"rollout": scenario.rollout.gpus, "trainer": scenario.trainer.gpus, "cluster": scenario.cluster.gpus}
         gpus = {**gpus, more.role: gpus[more.role] + more.gpus, "cluster": gpus["cluster"] + more.gpus}
         sets = [f"{role}.gpus={count}" for role, count in gpus.items()]
-        larger = load(found.question.space.document.file, sets=sets).resolve()
+        larger = load(found.request.space.document.file, sets=sets).resolve()
         own = [make_run(one).metrics.step_seconds for one in requests_of("larger", larger, range(2))]
-        mean = sum(own) / 2 - found.decision.best.value
+        mean = sum(own) / 2 - found.selection.best.value
         assert more.seconds.mean == pytest.approx(mean, abs=1e-9)
-    assert {more.role for more in found.more} == {"rollout", "trainer"}
+    assert {more.role for more in found.marginal} == {"rollout", "trainer"}
 
 
 LEARNS = "learning:\n  curve: {half_updates: 2}\n"
@@ -227,9 +227,9 @@ def test_the_way_to_a_target_is_that_of_runs_made_alone_and_one_that_ends_before
     budget = ("target_success=0.45",)
     problem = Problem(changes, ("split={gpus: 4, step: 1}",), LEARNS, budget, "seconds_to_target")
     found = answered(problem, tmp_path)
-    assert found.decision is not None
-    assert found.question.measures == ("seconds_to_target", "usd_to_target")
-    for one in found.decision.contenders:
+    assert found.selection is not None
+    assert found.request.measures == ("seconds_to_target", "usd_to_target")
+    for one in found.selection.contenders:
         scenario = one.candidate.variant.scenario
         columns = [make_run(one).progress for one in requests_of("alone", scenario, range(2), WITH_PROGRESS)]
         assert all(column is not None for column in columns)
@@ -237,7 +237,7 @@ def test_the_way_to_a_target_is_that_of_runs_made_alone_and_one_that_ends_before
             assert one.values(metric) == [used_at(column, 0.45, used) for column in columns if column is not None]
     short = Problem((*ONE_OFF,), problem.axes, LEARNS, ("target_success=0.99",), "seconds_to_target")
     missed = answered(short, tmp_path)
-    assert missed.decision is None
+    assert missed.selection is None
     assert missed.infeasible["target_success"][0] == 3
 
 
@@ -277,9 +277,9 @@ def test_a_killed_search_goes_on_and_simulates_nothing_twice(tmp_path: Path) -> 
 def test_the_best_split_of_verls_seven_billion_case_beats_the_published_one(tmp_path: Path) -> None:
     """Published for 64 + 64 GPUs: 150.63 s, and no other split (docs/advance/fully_async.md)."""
     document = load(ROOT / "scenarios" / "planning" / "verl-7b.yaml", sets=["run.replications=2"])
-    asked = question(document, ["split={gpus: 128, step: 16}"], ["asynchronous"], uncertain=(), sensitivity=())
+    asked = optimize_request(document, ["split={gpus: 128, step: 16}"], ["asynchronous"], uncertain=(), sensitivity=())
     with local_executor(tmp_path, 2) as runs:
-        looked = explore(judge(asked, runs), asked.space.size)
+        looked = explore(evaluator(asked, runs), asked.space.size)
     values = {one.candidate.variant.levels["split"]: one.value for one in looked.values()}
     assert min(values, key=lambda split: values[split]) in ("48+80", "64+64")
     assert min(values.values()) <= values["64+64"]

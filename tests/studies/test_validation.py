@@ -22,10 +22,10 @@ from rlsim.studies.runs.executor import Processes, RunExecutor, make_run
 from rlsim.studies.runs.record import RunRecord, RunRequest
 from rlsim.studies.runs.store import RunStore
 from rlsim.studies.validation import text
-from rlsim.studies.validation.entries import Source, find_entries, left_out, read_entry
+from rlsim.studies.validation.entries import EntryFile, find_entries, left_out, read_entry
 from rlsim.studies.validation.page import BEGIN, END, put
-from rlsim.studies.validation.running import Row, predictions, run_entries
-from rlsim.studies.validation.scores import agreement, pairs, score, scores
+from rlsim.studies.validation.running import ValidationRow, planned_runs, run_entries
+from rlsim.studies.validation.scores import agreement, error_summaries, error_summary, pairs
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "published"
 DOCUMENTED = results_pages.validation()
@@ -59,13 +59,13 @@ TUNABLE = (
 
 
 @pytest.mark.parametrize("source", ENTRIES)
-def test_every_arm_can_be_built(source: Source) -> None:
+def test_every_arm_can_be_built(source: EntryFile) -> None:
     for scenario in source.scenarios.values():
         resolve(scenario)
 
 
 @pytest.mark.parametrize("source", ENTRIES)
-def test_every_number_has_a_citation_a_grade_and_a_status(source: Source) -> None:
+def test_every_number_has_a_citation_a_grade_and_a_status(source: EntryFile) -> None:
     rows = list(source.rows())
     assert rows, "an entry with a scenario has a row"
     for arm, row in rows:
@@ -77,12 +77,12 @@ def test_every_number_has_a_citation_a_grade_and_a_status(source: Source) -> Non
 
 
 @pytest.mark.parametrize("source", ENTRIES)
-def test_one_row_of_an_entry_is_calibrated_at_most(source: Source) -> None:
+def test_one_row_of_an_entry_is_calibrated_at_most(source: EntryFile) -> None:
     assert len({arm for arm, row in source.rows() if row.calibrated}) <= 1
 
 
 @pytest.mark.parametrize("source", ENTRIES)
-def test_no_predicted_arm_has_a_parameter_of_its_own(source: Source) -> None:
+def test_no_predicted_arm_has_a_parameter_of_its_own(source: EntryFile) -> None:
     """What an arm sets describes what was run; a cost it sets holds for another arm too."""
     tree: Any = source.document.tree
     arms: Mapping[str, Any] = tree.get("arms") or {}
@@ -91,7 +91,7 @@ def test_no_predicted_arm_has_a_parameter_of_its_own(source: Source) -> None:
 
 
 @pytest.mark.parametrize("source", ENTRIES)
-def test_what_a_row_fits_is_set_for_the_whole_entry_or_framework(source: Source) -> None:
+def test_what_a_row_fits_is_set_for_the_whole_entry_or_framework(source: EntryFile) -> None:
     tree: Any = source.document.tree
     shared = (FOLDER / str(tree.get("extends"))) if tree.get("extends") else None
     for arm, row in source.rows():
@@ -166,7 +166,7 @@ def test_an_entry_goes_from_file_to_report(small: Path) -> None:
         made.append(request.label)
         return make_run(request)
 
-    needed = predictions([source])
+    needed = planned_runs([source])
     with RunStore() as store, Processes(1, noted) as backend:
         rows = run_entries([source], needed, RunExecutor(backend, store))
     whole, half, twice, stuck = rows
@@ -189,15 +189,15 @@ def test_an_entry_goes_from_file_to_report(small: Path) -> None:
 
 def test_a_failure_counts_as_a_row_and_as_a_wrong_sign(small: Path) -> None:
     rows = [made(2.0, None, family="f"), made(1.0, 1.0, family="f")]
-    assert score("all", rows).failed == 1
+    assert error_summary("all", rows).failed == 1
     assert agreement(pairs(rows)) == (0, 1)
-    (refusal,) = predictions([read_entry(small)]).refusals.values()
+    (refusal,) = planned_runs([read_entry(small)]).refusals.values()
     assert refusal.startswith("policy.parts.admission.max_open_groups: found 0")
 
 
 def test_calibrated_rows_are_left_out_of_the_errors() -> None:
     rows = [made(1.0, 1.0, calibrated=True), made(1.0, 1.1), made(1.0, 0.7)]
-    found = scores(rows)[-1]
+    found = error_summaries(rows)[-1]
     assert found.rows == 2
     assert found.median == pytest.approx(0.2)
     assert found.p90 == pytest.approx(0.28)
@@ -270,12 +270,12 @@ def made(
     calibrated: bool = False,
     family: str | None = None,
     over: str | None = None,
-    source: Source | None = None,
-) -> Row:
+    source: EntryFile | None = None,
+) -> ValidationRow:
     fields: dict[str, Any] = {"source": "s", "grade": "P", "calibrated": calibrated, "family": family, "over": over}
     number = {"step_seconds": measured} if over is None else {"quantity": "step_seconds", "value": measured}
     published = Published(**number, **fields)
     entry = PublishedEntry(id="T", title="t", source="s", assumptions=("nothing",)) if source is None else source.entry
     file = "t.yaml" if source is None else source.document.file
     found = None if predicted is None else Estimate(predicted, None, None, 1)
-    return Row(entry, file, "own", "arm", published, found, "" if predicted is not None else "stuck")
+    return ValidationRow(entry, file, "own", "arm", published, found, "" if predicted is not None else "stuck")

@@ -192,7 +192,7 @@ def _step_time_legend(figure: Figure, confidence: float, measured: str) -> None:
     legend_below(figure, handles)
 
 
-class Steps(NamedTuple):
+class StepTimeRange(NamedTuple):
     """Step times of one policy, seconds: median, least and most of its live runs, and the prediction."""
 
     live: float
@@ -202,7 +202,7 @@ class Steps(NamedTuple):
 
 
 @styled
-def live_and_simulated(steps: Mapping[str, Steps], title: str, note: str) -> Figure:
+def live_and_simulated(steps: Mapping[str, StepTimeRange], title: str, note: str) -> Figure:
     """One line a policy: the live runs from least to most, their median, and the prediction."""
     figure = new_figure(2.2 + 0.42 * len(steps), title, note)
     axes = figure.subplots()

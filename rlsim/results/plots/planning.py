@@ -22,7 +22,7 @@ FAR = 1.6
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class AxisLevel:
     """One level of an axis with the best that the others allow."""
 
     label: str
@@ -59,7 +59,7 @@ class Bar:
 
 
 @styled
-def optimum(levels: Sequence[Level], axis: str, objective: str, margin: float, title: str, note: str) -> Figure:
+def optimum(levels: Sequence[AxisLevel], axis: str, objective: str, margin: float, title: str, note: str) -> Figure:
     """The objective over one axis, each level with the best of the other axes; the band within ``margin`` is shaded."""
     figure = new_figure(5.6, title, note)
     axes = figure.subplots()

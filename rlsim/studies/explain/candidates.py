@@ -83,10 +83,10 @@ SHORT = "batches lean to short responses"
 MOST_MEMORY = 0.95
 
 
-def candidates(found: ResolvedScenario) -> Iterator[tuple[Change, Scenario]]:
+def candidates(resolved: ResolvedScenario) -> Iterator[tuple[Change, Scenario]]:
     """Every change that applies, with the scenario that it makes; what would be refused is left out."""
-    for change in _all(found):
-        changed = changed_scenario(found.scenario, change.settings)
+    for change in _all(resolved):
+        changed = changed_scenario(resolved.scenario, change.settings)
         if changed is not None:
             yield change, changed
 
@@ -101,30 +101,30 @@ def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scen
     return changed if changed != scenario else None
 
 
-def _all(found: ResolvedScenario) -> Iterator[Change]:
+def _all(resolved: ResolvedScenario) -> Iterator[Change]:
     for source in _SOURCES:
-        yield from source(found)
-    yield from bound_changes(found.scenario)
+        yield from source(resolved)
+    yield from bound_changes(resolved.scenario)
 
 
-def _moves(found: ResolvedScenario) -> Iterator[Change]:
+def _moves(resolved: ResolvedScenario) -> Iterator[Change]:
     """GPUs between rollout and trainer, as few as both sides can be cut into."""
-    rollout, trainer = found.scenario.rollout, found.scenario.trainer
-    if found.colocated or rollout.pools:
+    rollout, trainer = resolved.scenario.rollout, resolved.scenario.trainer
+    if resolved.colocated or rollout.pools:
         return
     ranks = trainer.tensor_parallel * trainer.pipeline_parallel * trainer.context_parallel
     unit = lcm(rollout.gpus_per_replica, ranks)
-    for moved, where in ((unit, "to rollout"), (-unit, "to the trainer")):
+    for moved, direction in ((unit, "to rollout"), (-unit, "to the trainer")):
         split = {"rollout.gpus": rollout.gpus + moved, "trainer.gpus": trainer.gpus - moved}
-        yield Change(f"{unit} GPU{'s' * (unit > 1)} more {where}", split)
+        yield Change(f"{unit} GPU{'s' * (unit > 1)} more {direction}", split)
 
 
-def _overlap(found: ResolvedScenario) -> Iterator[Change]:
+def _overlap(resolved: ResolvedScenario) -> Iterator[Change]:
     """Asynchrony where there is none: on GPUs of its own, or on half of the shared ones."""
-    scenario = found.scenario
+    scenario = resolved.scenario
     half = scenario.rollout.gpus // 2
     areal = {"preset": "areal", "max_head_offpolicyness": 1}
-    if found.colocated:
+    if resolved.colocated:
         halves: dict[str, object] = {"rollout.gpus": half, "trainer.gpus": scenario.rollout.gpus - half}
         yield Change(
             "generation beside training, one version ahead, half of the GPUs each", {**halves, "policy": areal}, OLDER
@@ -139,8 +139,8 @@ def _overlap(found: ResolvedScenario) -> Iterator[Change]:
         yield Change("one version ahead, interrupted and resumed", {"policy": areal}, OLDER)
 
 
-def _in_flight(found: ResolvedScenario) -> Iterator[Change]:
-    if found.colocated:
+def _in_flight(resolved: ResolvedScenario) -> Iterator[Change]:
+    if resolved.colocated:
         return
     keep = {"use": "publish", "mode": "keep"}
     yield Change(
@@ -150,23 +150,23 @@ def _in_flight(found: ResolvedScenario) -> Iterator[Change]:
     )
 
 
-def _parallel(found: ResolvedScenario) -> Iterator[Change]:
-    tensor = found.scenario.rollout.tensor_parallel
+def _parallel(resolved: ResolvedScenario) -> Iterator[Change]:
+    tensor = resolved.scenario.rollout.tensor_parallel
     yield Change(f"tensor parallel doubled to {2 * tensor}", {"rollout.tensor_parallel": 2 * tensor})
     if tensor > 1:
         yield Change(f"tensor parallel halved to {tensor // 2}", {"rollout.tensor_parallel": tensor // 2})
 
 
-def _seats(found: ResolvedScenario) -> Iterator[Change]:
-    seats = found.scenario.rollout.max_num_seqs
-    budget = max(found.scenario.rollout.max_num_batched_tokens, 2 * seats)
-    more = {"rollout.max_num_seqs": 2 * seats, "rollout.max_num_batched_tokens": budget}
-    yield Change(f"max_num_seqs doubled to {2 * seats}", more)
-    yield Change(f"max_num_seqs halved to {seats // 2}", {"rollout.max_num_seqs": seats // 2})
+def _slots(resolved: ResolvedScenario) -> Iterator[Change]:
+    slots = resolved.scenario.rollout.max_num_seqs
+    budget = max(resolved.scenario.rollout.max_num_batched_tokens, 2 * slots)
+    more = {"rollout.max_num_seqs": 2 * slots, "rollout.max_num_batched_tokens": budget}
+    yield Change(f"max_num_seqs doubled to {2 * slots}", more)
+    yield Change(f"max_num_seqs halved to {slots // 2}", {"rollout.max_num_seqs": slots // 2})
 
 
-def _memory(found: ResolvedScenario) -> Iterator[Change]:
-    rollout = found.scenario.rollout
+def _memory(resolved: ResolvedScenario) -> Iterator[Change]:
+    rollout = resolved.scenario.rollout
     if rollout.kv_blocks is not None:
         yield Change("a quarter more KV memory", {"rollout.kv_blocks": rollout.kv_blocks * 5 // 4})
     elif rollout.gpu_memory_utilization < MOST_MEMORY:
@@ -176,16 +176,16 @@ def _memory(found: ResolvedScenario) -> Iterator[Change]:
         yield Change("prefix caching", {"rollout.enable_prefix_caching": True})
 
 
-def _chunks(found: ResolvedScenario) -> Iterator[Change]:
-    budget = found.scenario.rollout.max_num_batched_tokens
-    for tokens, what in ((2 * budget, "doubled"), (budget // 2, "halved")):
-        yield Change(f"max_num_batched_tokens {what} to {tokens}", {"rollout.max_num_batched_tokens": tokens})
+def _chunks(resolved: ResolvedScenario) -> Iterator[Change]:
+    budget = resolved.scenario.rollout.max_num_batched_tokens
+    for tokens, change in ((2 * budget, "doubled"), (budget // 2, "halved")):
+        yield Change(f"max_num_batched_tokens {change} to {tokens}", {"rollout.max_num_batched_tokens": tokens})
 
 
-def _trainer(found: ResolvedScenario) -> Iterator[Change]:
-    trainer = found.scenario.trainer
+def _trainer(resolved: ResolvedScenario) -> Iterator[Change]:
+    trainer = resolved.scenario.trainer
     yield Change("samples spread over the trainer's ranks by length (lpt)", {"trainer.balance": "lpt"})
-    if trainer.old_log_prob and found.scenario.trainer.updates_per_step == 1:
+    if trainer.old_log_prob and resolved.scenario.trainer.updates_per_step == 1:
         yield Change(
             "no second pass for the log-probs of the behaviour model",
             {"trainer.old_log_prob": False},
@@ -195,8 +195,8 @@ def _trainer(found: ResolvedScenario) -> Iterator[Change]:
         yield Change("packed micro-batches", {"trainer.packing": "packed"})
 
 
-def _sync(found: ResolvedScenario) -> Iterator[Change]:
-    sync = found.scenario.sync
+def _sync(resolved: ResolvedScenario) -> Iterator[Change]:
+    sync = resolved.scenario.sync
     yield Change("each replica takes new weights alone", {"sync.scope": "per_replica"})
     if sync.tensors and sync.tensors > 1:
         yield Change("weights sent in a tenth of the pieces", {"sync.tensors": max(1, sync.tensors // 10)})
@@ -204,8 +204,8 @@ def _sync(found: ResolvedScenario) -> Iterator[Change]:
         yield Change("a link of twice the rate", {"sync.link_bytes_per_second": 2 * sync.link_bytes_per_second})
 
 
-def _services(found: ResolvedScenario) -> Iterator[Change]:
-    turns, reward = found.scenario.workload.turns, found.scenario.workload.reward
+def _services(resolved: ResolvedScenario) -> Iterator[Change]:
+    turns, reward = resolved.scenario.workload.turns, resolved.scenario.workload.reward
     if turns is not None and turns.environments is not None:
         count = 2 * turns.environments
         yield Change(f"environments doubled to {count}", {"workload.turns.environments": count})
@@ -213,13 +213,13 @@ def _services(found: ResolvedScenario) -> Iterator[Change]:
         yield Change(f"reward workers doubled to {2 * reward.workers}", {"workload.reward.workers": 2 * reward.workers})
 
 
-def _dispatch(found: ResolvedScenario) -> Iterator[Change]:
+def _dispatch(resolved: ResolvedScenario) -> Iterator[Change]:
     for part in ("least-in-flight", "least-tokens"):
         yield Change(f"calls to the replica with {part.replace('-', ' ')}", {"policy.parts.dispatch": {"use": part}})
 
 
-def _cap(found: ResolvedScenario) -> Iterator[Change]:
-    cap = found.scenario.workload.response_tokens.fields.get("cap_tokens")
+def _cap(resolved: ResolvedScenario) -> Iterator[Change]:
+    cap = resolved.scenario.workload.response_tokens.fields.get("cap_tokens")
     if isinstance(cap, int):
         yield Change(
             f"responses cut at {cap * 3 // 4} tokens instead of {cap}",
@@ -233,7 +233,7 @@ _SOURCES: tuple[Callable[[ResolvedScenario], Iterator[Change]], ...] = (
     _overlap,
     _in_flight,
     _parallel,
-    _seats,
+    _slots,
     _memory,
     _chunks,
     _trainer,

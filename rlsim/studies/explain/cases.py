@@ -26,7 +26,7 @@ Side = Literal["yes", "unsure", "no"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CaseStudy:
     """A case and the scenarios of the arms that it needs."""
 
     file: str
@@ -42,7 +42,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CaseResult:
     """What was simulated beside what was observed."""
 
     file: str
@@ -83,17 +83,17 @@ def case_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_case(file: Path) -> Asked:
+def read_case(file: Path) -> CaseStudy:
     """The case of a file; ``ParameterError`` without one."""
-    found = asked(load(str(file)))
-    if found is None:
+    case_study = case_study_of(load(str(file)))
+    if case_study is None:
         raise ParameterError(f"{file}: case", None, "a section with id, question, source, observed, measure, ...")
-    return found
+    return case_study
 
 
-def asked(document: Document) -> Asked | None:
+def case_study_of(document: Document) -> CaseStudy | None:
     """The case of a scenario, if it has one; ``ParameterError`` when it names an arm that is none."""
-    scenarios = {name or found.name: found for name, found in document.resolve_all().items()}
+    scenarios = {name or scenario.name: scenario for name, scenario in document.resolve_all().items()}
     case = next(iter(scenarios.values())).case
     if case is None:
         return None
@@ -101,27 +101,28 @@ def asked(document: Document) -> Asked | None:
     for name in names:
         if name not in scenarios:
             raise unknown(f"{document.file}: case", name, scenarios)
-    return Asked(document.file, case, {name: scenarios[name] for name in names})
+    return CaseStudy(document.file, case, {name: scenarios[name] for name in names})
 
 
-def answers(questions: Sequence[Asked], runs: RunExecutor) -> list[Answer]:
+def run_cases(case_studies: Sequence[CaseStudy], runs: RunExecutor) -> list[CaseResult]:
     """Run all cases; ``RlsimError`` where a run ended in another error than a deadlock."""
-    requests = [question.requests() for question in questions]
+    requests = [case_study.requests() for case_study in case_studies]
     records = runs.run_all([request for arms in requests for arm in arms.values() for request in arm])
     for record in records.values():
         if record.error and not record.is_stuck:
             raise record.failure()
-    return [_answer(question, arms, records) for question, arms in zip(questions, requests, strict=True)]
+    return [_case_result(case_study, arms, records) for case_study, arms in zip(case_studies, requests, strict=True)]
 
 
-def _answer(
-    question: Asked, requests: Mapping[str, Sequence[RunRequest]], records: Mapping[RunKey, RunRecord]
-) -> Answer:
-    case = question.case
+def _case_result(
+    case_study: CaseStudy, requests: Mapping[str, Sequence[RunRequest]], records: Mapping[RunKey, RunRecord]
+) -> CaseResult:
+    case = case_study.case
     values = {
-        name: [case_measure(records[request.key], case.measure) for request in some] for name, some in requests.items()
+        name: [case_measure(records[request.key], case.measure) for request in arm_requests]
+        for name, arm_requests in requests.items()
     }
-    confidence = question.arms[case.arm].run.confidence
+    confidence = case_study.arms[case.arm].run.confidence
     if case.over is None:
-        return Answer(question.file, case, interval(values[case.arm], confidence))
-    return Answer(question.file, case, paired_ratio(values[case.arm], values[case.over], confidence))
+        return CaseResult(case_study.file, case, interval(values[case.arm], confidence))
+    return CaseResult(case_study.file, case, paired_ratio(values[case.arm], values[case.over], confidence))

@@ -90,7 +90,7 @@ def _effects(name: str, scenario: Scenario, best: Sequence[tuple[Change, Scenari
     fresh = range(1, scenario.run.replications + 1)
     base = requests_of(name, scenario, fresh)
     changed = [requests_of(f"{name}, {change.label}", other, fresh) for change, other in best]
-    records = _records([request for some in (base, *changed) for request in some], runs)
+    records = _records([request for series in (base, *changed) for request in series], runs)
     before = [records[request.key].metrics.step_seconds for request in base]
     effects = []
     for (change, _), requests in zip(best, changed, strict=True):

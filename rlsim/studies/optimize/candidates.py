@@ -14,7 +14,7 @@ from rlsim.resolve.hardware import TRAINER_STATE_BYTES_PER_PARAMETER
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.scenario.search import Limits
 from rlsim.scenario.variation import Choice
-from rlsim.studies.optimize.space import SPLIT, At, Space
+from rlsim.studies.optimize.space import SPLIT, GridPoint, Space
 from rlsim.studies.sweep import Variant, variant
 
 OFFLOADED_STATE_BYTES_PER_PARAMETER = 4.0
@@ -25,7 +25,7 @@ OFFLOADED_STATE_BYTES_PER_PARAMETER = 4.0
 class Candidate:
     """A point that can be simulated, in one case."""
 
-    at: At
+    point: GridPoint
     variant: Variant
     gpus: int
     usd_per_hour: float
@@ -35,21 +35,21 @@ class Candidate:
 class Infeasible:
     """A point that cannot be chosen."""
 
-    at: At
+    point: GridPoint
     kind: str
     """What it fails for: memory, a limit by name, or the key that is refused."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class InputState:
     """Inputs that differ from the scenario's while a choice is judged."""
 
     name: str = ""
     settings: Choice = field(default_factory=dict)
 
 
-NOMINAL = Case()
+NOMINAL = InputState()
 
 
 class Candidates:
@@ -57,40 +57,45 @@ class Candidates:
 
     def __init__(self, space: Space, limits: Limits) -> None:
         self.space, self.limits = space, limits
-        self._known: dict[tuple[str, At], Candidate | Infeasible] = {}
+        self._known: dict[tuple[str, GridPoint], Candidate | Infeasible] = {}
 
-    def at(self, at: At, case: Case = NOMINAL) -> Candidate | Infeasible:
+    def resolve(self, point: GridPoint, state: InputState = NOMINAL) -> Candidate | Infeasible:
         """What a point is in a case."""
-        key = case.name, at
+        key = state.name, point
         if key not in self._known:
-            self._known[key] = self._resolved(at, case)
+            self._known[key] = self._resolved(point, state)
         return self._known[key]
 
-    def exclude(self, at: At, case: Case, kind: str, text: str) -> None:
+    def exclude(self, point: GridPoint, state: InputState, kind: str, text: str) -> None:
         """A simulated point turned out to break a limit, or did not end."""
-        self._known[case.name, at] = Infeasible(at, kind, text)
+        self._known[state.name, point] = Infeasible(point, kind, text)
 
-    def infeasible(self, case: Case = NOMINAL) -> dict[str, tuple[int, str]]:
+    def infeasible(self, state: InputState = NOMINAL) -> dict[str, tuple[int, str]]:
         """How many points were excluded in a case, and the first one's words, by what they fail for."""
-        some = [
-            found for (name, _), found in self._known.items() if name == case.name and isinstance(found, Infeasible)
+        excluded = [
+            infeasible
+            for (name, _), infeasible in self._known.items()
+            if name == state.name and isinstance(infeasible, Infeasible)
         ]
-        counts = Counter(found.kind for found in some)
-        return {kind: (count, next(f.text for f in some if f.kind == kind)) for kind, count in counts.most_common()}
+        counts = Counter(infeasible.kind for infeasible in excluded)
+        return {
+            kind: (count, next(infeasible.text for infeasible in excluded if infeasible.kind == kind))
+            for kind, count in counts.most_common()
+        }
 
-    def _resolved(self, at: At, case: Case) -> Candidate | Infeasible:
-        choice = self.space.choice(at)
+    def _resolved(self, point: GridPoint, state: InputState) -> Candidate | Infeasible:
+        choice = self.space.choice(point)
         try:
-            made = variant(self.space.document, {**choice, **case.settings})
+            resolved = variant(self.space.document, {**choice, **state.settings})
         except ScenarioError as error:
-            return Infeasible(at, _kind(error.faults[0], choice), error.faults[0])
-        if made.resolved.colocated and "+" in self.space.texts(at).get(SPLIT, ""):
-            return Infeasible(at, "split of shared GPUs", "this policy shares all GPUs: a split with shared: true")
-        gpus, usd_per_hour = gpus_used(made.resolved), gpus_used(made.resolved) * price(made.resolved)[0]
-        named = Variant(self.space.texts(at), made.scenario, made.resolved)
-        for kind, text in _broken(self.limits, gpus, usd_per_hour, made.resolved):
-            return Infeasible(at, kind, text)
-        return Candidate(at, named, gpus, usd_per_hour)
+            return Infeasible(point, _kind(error.faults[0], choice), error.faults[0])
+        if resolved.resolved.colocated and "+" in self.space.texts(point).get(SPLIT, ""):
+            return Infeasible(point, "split of shared GPUs", "this policy shares all GPUs: a split with shared: true")
+        gpus, usd_per_hour = gpus_used(resolved.resolved), gpus_used(resolved.resolved) * price(resolved.resolved)[0]
+        named = Variant(self.space.texts(point), resolved.scenario, resolved.resolved)
+        for kind, text in _broken(self.limits, gpus, usd_per_hour, resolved.resolved):
+            return Infeasible(point, kind, text)
+        return Candidate(point, named, gpus, usd_per_hour)
 
 
 def _kind(fault: str, choice: Mapping[str, object]) -> str:
@@ -108,17 +113,17 @@ def _kind(fault: str, choice: Mapping[str, object]) -> str:
 
 def _broken(limits: Limits, gpus: int, usd_per_hour: float, plan: ResolvedScenario) -> list[tuple[str, str]]:
     """The limits that a point breaks before it runs."""
-    found = []
+    broken = []
     if limits.max_gpus is not None and gpus > limits.max_gpus:
-        found.append(("max_gpus", f"{gpus} GPUs in use; allowed: {limits.max_gpus}"))
+        broken.append(("max_gpus", f"{gpus} GPUs in use; allowed: {limits.max_gpus}"))
     if limits.max_usd_per_hour is not None and usd_per_hour > limits.max_usd_per_hour:
-        found.append(("max_usd_per_hour", f"{usd_per_hour:.2f} USD an hour; allowed: {limits.max_usd_per_hour:g}"))
+        broken.append(("max_usd_per_hour", f"{usd_per_hour:.2f} USD an hour; allowed: {limits.max_usd_per_hour:g}"))
     if limits.target_success is not None and plan.learning is None:
-        found.append(("target_success", "no learning section: nothing says what batches are worth"))
+        broken.append(("target_success", "no learning section: nothing says what batches are worth"))
     short = _trainer_shortage(plan)
     if short:
-        found.append(("trainer memory", short))
-    return found
+        broken.append(("trainer memory", short))
+    return broken
 
 
 def _trainer_shortage(plan: ResolvedScenario) -> str:

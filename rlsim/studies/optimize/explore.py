@@ -11,9 +11,9 @@ import warnings
 from typing import Any
 
 from rlsim.core.errors import RlsimError
-from rlsim.studies.optimize.candidates import NOMINAL, Candidate, Case
-from rlsim.studies.optimize.scoring import Judge, Scored
-from rlsim.studies.optimize.space import At, Space
+from rlsim.studies.optimize.candidates import NOMINAL, Candidate, InputState
+from rlsim.studies.optimize.scoring import EvaluatedPoint, Evaluator
+from rlsim.studies.optimize.space import GridPoint, Space
 
 SEED = 20_240
 FIRST_SHARE = 0.3
@@ -24,12 +24,12 @@ ASKS_PER_EVALUATION = 20
 """Proposals, infeasible and repeated ones included, for one that is simulated."""
 
 
-def explore(judge: Judge, evaluations: int, case: Case = NOMINAL) -> dict[At, Scored]:
+def explore(evaluator: Evaluator, evaluations: int, state: InputState = NOMINAL) -> dict[GridPoint, EvaluatedPoint]:
     """Points simulated on their first replication, feasible ones alone; at most ``evaluations`` are simulated."""
-    space = judge.candidates.space
+    space = evaluator.candidates.space
     if space.size <= evaluations:
-        return judge.score(list(space.points()), case)
-    return Guided(judge, evaluations, case).run()
+        return evaluator.evaluate(list(space.points()), state)
+    return TpeSearch(evaluator, evaluations, state).run()
 
 
 def is_exhaustive(space: Space, evaluations: int) -> bool:
@@ -37,64 +37,64 @@ def is_exhaustive(space: Space, evaluations: int) -> bool:
     return space.size <= evaluations
 
 
-class Guided:
+class TpeSearch:
     """A search of a space that is too large to try out."""
 
-    def __init__(self, judge: Judge, evaluations: int, case: Case, seed: int = SEED) -> None:
-        self._judge, self._most, self._case = judge, evaluations, case
-        self._space = judge.candidates.space
+    def __init__(self, evaluator: Evaluator, evaluations: int, state: InputState, seed: int = SEED) -> None:
+        self._evaluator, self._most, self._state = evaluator, evaluations, state
+        self._space = evaluator.candidates.space
         self._study = _study(seed, evaluations)
-        self._found: dict[At, Scored] = {}
-        self._tried: set[At] = set()
+        self._evaluated: dict[GridPoint, EvaluatedPoint] = {}
+        self._tried: set[GridPoint] = set()
         """Simulated, whatever came of it."""
-        self._starts: set[At] = set()
+        self._starts: set[GridPoint] = set()
         """Proposed points from which there was no descent."""
-        self._asked = 0
+        self._proposals = 0
 
-    def run(self) -> dict[At, Scored]:
+    def run(self) -> dict[GridPoint, EvaluatedPoint]:
         """TPE, a descent from the best point, and again with what is left, from the best not descended from."""
         middle = tuple(len(axis.factor.levels) // 2 for axis in self._space.axes)
-        for at in dict.fromkeys([*self._space.written(), middle]):
-            self._study.enqueue_trial(self._params(at))
+        for point in dict.fromkeys([*self._space.written(), middle]):
+            self._study.enqueue_trial(self._params(point))
         self._propose_until(math.ceil(FIRST_SHARE * self._most))
         while self._is_open():
-            start = min(self._starts, key=lambda at: (self._found[at].value, at), default=None)
+            start = min(self._starts, key=lambda point: (self._evaluated[point].value, point), default=None)
             if start is not None:
                 self._starts.remove(start)
                 self._starts.discard(self._descend(start))
             self._propose_until(len(self._tried) + BATCH)
-        return self._found
+        return self._evaluated
 
     def _is_open(self) -> bool:
-        return len(self._tried) < self._most and self._asked < ASKS_PER_EVALUATION * self._most
+        return len(self._tried) < self._most and self._proposals < ASKS_PER_EVALUATION * self._most
 
     def _propose_until(self, tried: int) -> None:
         while len(self._tried) < min(tried, self._most) and self._is_open():
             trials = [self._study.ask() for _ in range(min(BATCH, self._most - len(self._tried)))]
-            self._asked += len(trials)
-            asked = {trial.number: self._point(trial) for trial in trials}
-            self._try(list(asked.values()))
-            self._starts |= {at for at in asked.values() if at in self._found}
+            self._proposals += len(trials)
+            proposed = {trial.number: self._point(trial) for trial in trials}
+            self._try(list(proposed.values()))
+            self._starts |= {point for point in proposed.values() if point in self._evaluated}
             for trial in trials:
-                self._tell(trial, asked[trial.number])
+                self._tell(trial, proposed[trial.number])
 
-    def _try(self, points: list[At]) -> None:
-        fresh = [at for at in dict.fromkeys(points) if at not in self._tried and self._is_candidate(at)]
+    def _try(self, points: list[GridPoint]) -> None:
+        fresh = [point for point in dict.fromkeys(points) if point not in self._tried and self._is_candidate(point)]
         self._tried |= set(fresh)
-        self._found |= self._judge.score(fresh, self._case)
+        self._evaluated |= self._evaluator.evaluate(fresh, self._state)
 
-    def _is_candidate(self, at: At) -> bool:
-        return isinstance(self._judge.candidates.at(at, self._case), Candidate)
+    def _is_candidate(self, point: GridPoint) -> bool:
+        return isinstance(self._evaluator.candidates.resolve(point, self._state), Candidate)
 
-    def _tell(self, trial: Any, at: At) -> None:
+    def _tell(self, trial: Any, point: GridPoint) -> None:
         from optuna.trial import TrialState
 
-        if at in self._found:
-            self._study.tell(trial, math.log(self._found[at].value))
+        if point in self._evaluated:
+            self._study.tell(trial, math.log(self._evaluated[point].value))
         else:
             self._study.tell(trial, state=TrialState.PRUNED)
 
-    def _point(self, trial: Any) -> At:
+    def _point(self, trial: Any) -> GridPoint:
         return tuple(
             trial.suggest_int(axis.name, 0, len(axis.factor.levels) - 1)
             if axis.is_ordered
@@ -102,53 +102,57 @@ class Guided:
             for axis in self._space.axes
         )
 
-    def _params(self, at: At) -> dict[str, int]:
-        return {axis.name: index for axis, index in zip(self._space.axes, at, strict=True)}
+    def _params(self, point: GridPoint) -> dict[str, int]:
+        return {axis.name: index for axis, index in zip(self._space.axes, point, strict=True)}
 
-    def _descend(self, at: At) -> At:
+    def _descend(self, point: GridPoint) -> GridPoint:
         """Along one axis after the other while that improves; where no neighbour is better it ends."""
         before = None
-        while at != before and self._is_open():
-            before = at
+        while point != before and self._is_open():
+            before = point
             for number, axis in enumerate(self._space.axes):
-                at = self._along(at, number) if axis.is_ordered else self._best_of(at, number, self._levels(number))
-                at = self._best_of(at, number, axis.kin(at[number]))
-        return at
+                point = (
+                    self._along(point, number)
+                    if axis.is_ordered
+                    else self._best_of(point, number, self._levels(number))
+                )
+                point = self._best_of(point, number, axis.kin(point[number]))
+        return point
 
-    def _along(self, at: At, axis: int) -> At:
+    def _along(self, point: GridPoint, axis: int) -> GridPoint:
         """As far as it improves, one way or else the other."""
-        began = at
-        for way in (1, -1):
-            while (moved := self._neighbour(at, axis, way)) is not None and self._is_better(moved, at):
-                at = moved
-            if at != began:
+        began = point
+        for direction in (1, -1):
+            while (moved := self._neighbour(point, axis, direction)) is not None and self._is_better(moved, point):
+                point = moved
+            if point != began:
                 break
-        return at
+        return point
 
-    def _neighbour(self, at: At, axis: int, way: int) -> At | None:
+    def _neighbour(self, point: GridPoint, axis: int, direction: int) -> GridPoint | None:
         """The nearest level on that side with which the point can be made."""
-        end = len(self._space.axes[axis].factor.levels) if way > 0 else -1
-        points = (_moved(at, axis, index) for index in range(at[axis] + way, end, way))
+        end = len(self._space.axes[axis].factor.levels) if direction > 0 else -1
+        points = (_moved(point, axis, index) for index in range(point[axis] + direction, end, direction))
         return next((moved for moved in points if self._is_candidate(moved)), None)
 
     def _levels(self, axis: int) -> list[int]:
         return list(range(len(self._space.axes[axis].factor.levels)))
 
-    def _best_of(self, at: At, axis: int, levels: list[int]) -> At:
+    def _best_of(self, point: GridPoint, axis: int, levels: list[int]) -> GridPoint:
         for index in levels:
-            moved = _moved(at, axis, index)
-            if self._is_candidate(moved) and self._is_better(moved, at):
-                at = moved
-        return at
+            moved = _moved(point, axis, index)
+            if self._is_candidate(moved) and self._is_better(moved, point):
+                point = moved
+        return point
 
-    def _is_better(self, moved: At, at: At) -> bool:
+    def _is_better(self, moved: GridPoint, point: GridPoint) -> bool:
         if self._is_open():
             self._try([moved])
-        return moved in self._found and self._found[moved].value < self._found[at].value
+        return moved in self._evaluated and self._evaluated[moved].value < self._evaluated[point].value
 
 
-def _moved(at: At, axis: int, index: int) -> At:
-    return (*at[:axis], index, *at[axis + 1 :])
+def _moved(point: GridPoint, axis: int, index: int) -> GridPoint:
+    return (*point[:axis], index, *point[axis + 1 :])
 
 
 def _study(seed: int, evaluations: int) -> Any:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from rlsim.results.columns import Columns
 from rlsim.results.progress import used_at
 from rlsim.results.statistics import Estimate, interval
-from rlsim.studies.optimize.candidates import NOMINAL, Candidate, Candidates, Case
-from rlsim.studies.optimize.space import At
+from rlsim.studies.optimize.candidates import NOMINAL, Candidate, Candidates, InputState
+from rlsim.studies.optimize.space import GridPoint
 from rlsim.studies.runs.executor import RunExecutor
 from rlsim.studies.runs.record import RunRecord
 from rlsim.studies.sweep import Result, results_of
@@ -20,7 +20,7 @@ TO_TARGET = {"seconds_to_target": "seconds", "usd_to_target": "usd"}
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class EvaluatedPoint:
     """A point and its runs in one case."""
 
     candidate: Candidate
@@ -30,9 +30,9 @@ class Scored:
     """Success rate that all its runs reach."""
 
     @property
-    def at(self) -> At:
+    def point(self) -> GridPoint:
         """The point."""
-        return self.candidate.at
+        return self.candidate.point
 
     @property
     def value(self) -> float:
@@ -55,50 +55,54 @@ class Scored:
 
 
 @dataclass(slots=True)
-class Spent:
+class SearchCost:
     """What a search has cost."""
 
-    points: set[tuple[str, At]] = field(default_factory=set)
+    points: set[tuple[str, GridPoint]] = field(default_factory=set)
     """Simulated, by case."""
-    made: int = 0
+    runs_made: int = 0
     """Runs made for the search."""
-    reused: int = 0
+    runs_reused: int = 0
     """Runs that were in the store before it."""
 
 
-class Judge:
+class Evaluator:
     """Simulates points and applies the limits that only a run can tell."""
 
     def __init__(self, candidates: Candidates, objective: str, runs: RunExecutor) -> None:
         self.candidates, self.objective = candidates, objective
-        self.spent = Spent()
+        self.spent = SearchCost()
         self._runs = runs
 
-    def score(self, points: Sequence[At], case: Case = NOMINAL, replications: int = 1) -> dict[At, Scored]:
+    def evaluate(
+        self, points: Sequence[GridPoint], state: InputState = NOMINAL, replications: int = 1
+    ) -> dict[GridPoint, EvaluatedPoint]:
         """The feasible ones among the points, simulated; what breaks a limit is excluded and counted."""
-        found = [self.candidates.at(at, case) for at in dict.fromkeys(points)]
-        scored = self.simulated([one for one in found if isinstance(one, Candidate)], case, replications)
+        resolved = [self.candidates.resolve(point, state) for point in dict.fromkeys(points)]
+        simulated = self.simulated(
+            [candidate for candidate in resolved if isinstance(candidate, Candidate)], state, replications
+        )
         kept = {}
-        for one in scored:
-            broken = _broken(one, self.candidates)
+        for evaluated in simulated:
+            broken = _broken(evaluated, self.candidates)
             if broken:
-                self.candidates.exclude(one.at, case, *broken)
+                self.candidates.exclude(evaluated.point, state, *broken)
             else:
-                kept[one.at] = one
+                kept[evaluated.point] = evaluated
         return kept
 
-    def simulated(self, some: Sequence[Candidate], case: Case, replications: int) -> list[Scored]:
+    def simulated(self, candidates: Sequence[Candidate], state: InputState, replications: int) -> list[EvaluatedPoint]:
         """Candidates with their runs, whatever the limits say; those that did not end are excluded."""
-        results = results_of([one.variant for one in some], replications, self._runs)
-        self.spent.made, self.spent.reused = self._runs.made, self._runs.kept
-        self.spent.points |= {(case.name, one.at) for one in some}
+        results = results_of([candidate.variant for candidate in candidates], replications, self._runs)
+        self.spent.runs_made, self.spent.runs_reused = self._runs.runs_made, self._runs.runs_kept
+        self.spent.points |= {(state.name, candidate.point) for candidate in candidates}
         ended = []
-        for one, result in zip(some, results, strict=True):
+        for candidate, result in zip(candidates, results, strict=True):
             lacking = self._lacking(result)
             if lacking:
-                self.candidates.exclude(one.at, case, *lacking)
+                self.candidates.exclude(candidate.point, state, *lacking)
             else:
-                ended.append(Scored(one, self.objective, result, self.candidates.limits.target_success))
+                ended.append(EvaluatedPoint(candidate, self.objective, result, self.candidates.limits.target_success))
         return ended
 
     def _lacking(self, result: Result) -> tuple[str, str] | None:
@@ -126,15 +130,15 @@ def progress_of(record: RunRecord) -> Columns:
     return record.progress
 
 
-def _broken(one: Scored, candidates: Candidates) -> tuple[str, str] | None:
+def _broken(evaluated: EvaluatedPoint, candidates: Candidates) -> tuple[str, str] | None:
     """The limit that a point's runs break."""
     limits = candidates.limits
     bounds = (
-        ("max_start_lag", limits.max_start_lag, max(one.values("start_lag_max"))),
-        ("max_step_seconds", limits.max_step_seconds, one.estimate("step_seconds").mean),
-        (f"max_{COST}", limits.max_usd_per_million_trained_tokens, one.estimate(COST).mean),
+        ("max_start_lag", limits.max_start_lag, max(evaluated.values("start_lag_max"))),
+        ("max_step_seconds", limits.max_step_seconds, evaluated.estimate("step_seconds").mean),
+        (f"max_{COST}", limits.max_usd_per_million_trained_tokens, evaluated.estimate(COST).mean),
     )
-    for name, most, found in bounds:
-        if most is not None and found > most:
-            return name, f"{found:.4g}; allowed: {most:g}"
+    for name, most, value in bounds:
+        if most is not None and value > most:
+            return name, f"{value:.4g}; allowed: {most:g}"
     return None

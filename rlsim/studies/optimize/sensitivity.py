@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
+from typing import Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.resolve.scenario import gpus_used, price
 from rlsim.results.statistics import Estimate, paired_difference
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.variation import Factor, level
-from rlsim.studies.optimize.candidates import Candidate, Case
-from rlsim.studies.optimize.decide import Decision, is_tied, ratio
+from rlsim.studies.optimize.candidates import Candidate, InputState
 from rlsim.studies.optimize.explore import explore
-from rlsim.studies.optimize.scoring import COST, Judge, Scored
-from rlsim.studies.optimize.space import At
+from rlsim.studies.optimize.scoring import COST, EvaluatedPoint, Evaluator
+from rlsim.studies.optimize.selection import Selection, is_tied, ratio
+from rlsim.studies.optimize.space import GridPoint
 from rlsim.studies.sweep import variant
 
 MOST_ROBUST = 12
@@ -27,7 +28,7 @@ MOST_MORE_GPUS = 16
 class Regrets:
     """A point under every state of the uncertain inputs."""
 
-    at: At
+    point: GridPoint
     texts: dict[str, str]
     values: tuple[float, ...]
     """Of the objective, by state."""
@@ -56,6 +57,14 @@ class Robust:
     infeasible: int
     """Contenders that cannot be made, or break a limit, in some state."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        points = [
+            {"at": point.point, **{name: getattr(point, name) for name in ("texts", "values", "regrets")}}
+            for point in self.points
+        ]
+        return {**asdict(self), "points": points}
+
 
 @dataclass(frozen=True, slots=True)
 class Swing:
@@ -77,7 +86,7 @@ class Swing:
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class MarginalGpus:
     """What more GPUs for one role would do to the choice."""
 
     role: str
@@ -88,125 +97,146 @@ class More:
     """Change of the cost, likewise."""
 
 
-def cases_of(factors: Sequence[Factor], scenario: Scenario) -> list[Case]:
+def states_of(factors: Sequence[Factor], scenario: Scenario) -> list[InputState]:
     """A case for every combination of the factors' levels; ``-20%`` is relative to the scenario's own value."""
-    found = [_absolute(factor, scenario) for factor in factors]
-    cases = []
-    for levels in product(*(factor.levels for factor in found)):
-        texts = [f"{factor.name}={one.text}" for factor, one in zip(found, levels, strict=True)]
-        settings = {factor.name: one for factor, one in zip(found, levels, strict=True)}
-        cases.append(Case(", ".join(texts), settings))
-    return cases
+    absolute = [_absolute(factor, scenario) for factor in factors]
+    states = []
+    for levels in product(*(factor.levels for factor in absolute)):
+        texts = [f"{factor.name}={factor_level.text}" for factor, factor_level in zip(absolute, levels, strict=True)]
+        settings = {factor.name: factor_level for factor, factor_level in zip(absolute, levels, strict=True)}
+        states.append(InputState(", ".join(texts), settings))
+    return states
 
 
 def _absolute(factor: Factor, scenario: Scenario) -> Factor:
-    if not any(one.text.endswith("%") for one in factor.levels):
+    if not any(factor_level.text.endswith("%") for factor_level in factor.levels):
         return factor
     own = _number_at(scenario, factor.name)
     texts = [
-        f"{own * (1 + float(one.text[:-1]) / 100):.6g}" if one.text.endswith("%") else one.text for one in factor.levels
+        f"{own * (1 + float(factor_level.text[:-1]) / 100):.6g}"
+        if factor_level.text.endswith("%")
+        else factor_level.text
+        for factor_level in factor.levels
     ]
     return Factor(factor.name, tuple(level(factor.name, text, "--sensitivity") for text in texts))
 
 
 def _number_at(scenario: Scenario, key: str) -> float:
     node: object = scenario.model_dump(mode="json")
-    for place in key.split("."):
-        node = node.get(place) if isinstance(node, dict) else None
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, dict) else None
     if not isinstance(node, int | float) or isinstance(node, bool):
         raise ParameterError(f"--sensitivity {key}", node, "the key path of a number, for values in %")
     return float(node)
 
 
-def check_cases(judge: Judge, at: At, cases: Sequence[Case]) -> None:
+def check_states(evaluator: Evaluator, point: GridPoint, states: Sequence[InputState]) -> None:
     """Refuse inputs that no scenario takes, before anything runs: they are tried at one point."""
-    space = judge.candidates.space
-    for case in cases:
-        variant(space.document, {**space.choice(at), **case.settings})
+    space = evaluator.candidates.space
+    for state in states:
+        variant(space.document, {**space.choice(point), **state.settings})
 
 
 def robust(
-    judge: Judge, decision: Decision, cases: Sequence[Case], evaluations: int, replications: int, criterion: str
+    evaluator: Evaluator,
+    selection: Selection,
+    states: Sequence[InputState],
+    evaluations: int,
+    replications: int,
+    criterion: str,
 ) -> Robust:
     """The point with the least worst regret (or least mean) over the states.
 
     Judged are the best points of every state and of the scenario as written, each under all states.
     """
-    points = [one.at for one in decision.contenders[:MOST_ROBUST]]
-    for case in cases:
-        looked = explore(judge, evaluations, case)
-        points += [one.at for one in sorted(looked.values(), key=lambda one: (one.value, one.at))[:3]]
+    points = [evaluated.point for evaluated in selection.contenders[:MOST_ROBUST]]
+    for state in states:
+        looked = explore(evaluator, evaluations, state)
+        points += [
+            evaluated.point
+            for evaluated in sorted(looked.values(), key=lambda evaluated: (evaluated.value, evaluated.point))[:3]
+        ]
     points = list(dict.fromkeys(points))
-    scored = [judge.score(points, case, replications) for case in cases]
-    in_all = [at for at in points if all(at in state for state in scored)]
-    bests = [min((one.value for one in state.values()), default=float("nan")) for state in scored]
-    told = [_regrets(judge, at, scored, bests) for at in in_all]
-    told.sort(key=lambda one: (one.worst if criterion == "regret" else one.mean, one.at))
-    return Robust(criterion, tuple(case.name for case in cases), tuple(told), len(points) - len(in_all))
+    scored = [evaluator.evaluate(points, state, replications) for state in states]
+    in_all = [point for point in points if all(point in evaluated_state for evaluated_state in scored)]
+    bests = [
+        min((evaluated.value for evaluated in evaluated_state.values()), default=float("nan"))
+        for evaluated_state in scored
+    ]
+    regrets_by_point = [_regrets(evaluator, point, scored, bests) for point in in_all]
+    regrets_by_point.sort(key=lambda regrets: (regrets.worst if criterion == "regret" else regrets.mean, regrets.point))
+    return Robust(criterion, tuple(state.name for state in states), tuple(regrets_by_point), len(points) - len(in_all))
 
 
-def _regrets(judge: Judge, at: At, scored: Sequence[Mapping[At, Scored]], bests: Sequence[float]) -> Regrets:
-    values = tuple(state[at].value for state in scored)
+def _regrets(
+    evaluator: Evaluator, point: GridPoint, scored: Sequence[Mapping[GridPoint, EvaluatedPoint]], bests: Sequence[float]
+) -> Regrets:
+    values = tuple(state[point].value for state in scored)
     regrets = tuple(value / best - 1 for value, best in zip(values, bests, strict=True))
-    return Regrets(at, judge.candidates.space.texts(at), values, regrets)
+    return Regrets(point, evaluator.candidates.space.texts(point), values, regrets)
 
 
 def swings(
-    judge: Judge, decision: Decision, factors: Sequence[Factor], evaluations: int, replications: int
+    evaluator: Evaluator, selection: Selection, factors: Sequence[Factor], evaluations: int, replications: int
 ) -> tuple[list[Swing], list[str]]:
     """What the choice does, and which point would be better, with each input at its low and high value.
 
     Also what could not be judged: cases in which the choice is infeasible.
     """
-    found, refused = [], []
+    judged, refused = [], []
     for factor in factors:
-        for case in cases_of([factor], decision.best.candidate.variant.scenario):
-            text = case.settings[factor.name].text
-            looked = explore(judge, evaluations, case)
-            near = sorted(looked.values(), key=lambda one: (one.value, one.at))[:3]
-            scored = judge.score([decision.best.at, *(one.at for one in near)], case, replications)
-            own = scored.get(decision.best.at)
+        for state in states_of([factor], selection.best.candidate.variant.scenario):
+            text = state.settings[factor.name].text
+            looked = explore(evaluator, evaluations, state)
+            near = sorted(looked.values(), key=lambda evaluated: (evaluated.value, evaluated.point))[:3]
+            scored = evaluator.evaluate(
+                [selection.best.point, *(evaluated.point for evaluated in near)], state, replications
+            )
+            own = scored.get(selection.best.point)
             if own is None:
-                refused.append(f"{case.name}: the choice is infeasible then")
+                refused.append(f"{state.name}: the choice is infeasible then")
                 continue
-            best = min(scored.values(), key=lambda one: (one.value, one.at))
-            change = ratio(own, decision.best)
-            found.append(Swing(factor.name, text, change, best.candidate.variant.levels, ratio(own, best)))
-    return found, refused
+            best = min(scored.values(), key=lambda evaluated: (evaluated.value, evaluated.point))
+            change = ratio(own, selection.best)
+            judged.append(Swing(factor.name, text, change, best.candidate.variant.levels, ratio(own, best)))
+    return judged, refused
 
 
-def more_gpus(judge: Judge, decision: Decision, replications: int) -> list[More]:
+def more_gpus(evaluator: Evaluator, selection: Selection, replications: int) -> list[MarginalGpus]:
     """The fewest further GPUs that the choice can take for each role, whatever the limits say."""
-    found = []
-    scenario = decision.best.candidate.variant.scenario
-    shared = decision.best.candidate.variant.resolved.colocated
+    marginal = []
+    scenario = selection.best.candidate.variant.scenario
+    shared = selection.best.candidate.variant.resolved.colocated
     roles = {"rollout and trainer": (1, 1)} if shared else {"rollout": (1, 0), "trainer": (0, 1)}
     for role, parts in roles.items():
-        for candidate in _larger(judge, decision.best.at, scenario, parts):
-            case = Case(f"{candidate.gpus - decision.best.candidate.gpus} more {role} GPUs")
-            made = judge.simulated([candidate], case, replications)
-            found += [_more(role, one, decision.best) for one in made]
-    return found
+        for candidate in _larger(evaluator, selection.best.point, scenario, parts):
+            state = InputState(f"{candidate.gpus - selection.best.candidate.gpus} more {role} GPUs")
+            simulated = evaluator.simulated([candidate], state, replications)
+            marginal += [_more(role, evaluated, selection.best) for evaluated in simulated]
+    return marginal
 
 
-def _larger(judge: Judge, at: At, scenario: Scenario, parts: tuple[int, int]) -> Iterator[Candidate]:
+def _larger(evaluator: Evaluator, point: GridPoint, scenario: Scenario, parts: tuple[int, int]) -> Iterator[Candidate]:
     """The choice with the fewest more GPUs with which it can be made; none where no number will do."""
-    space = judge.candidates.space
+    space = evaluator.candidates.space
     for more in range(1, MOST_MORE_GPUS + 1):
         rollout, trainer = scenario.rollout.gpus + parts[0] * more, scenario.trainer.gpus + parts[1] * more
         text = f"{rollout}:{trainer}:{scenario.cluster.gpus + more}"
         added = level("rollout.gpus:trainer.gpus:cluster.gpus", text, "more GPUs")
         try:
-            made = variant(space.document, {**space.choice(at), "more": added})
+            larger = variant(space.document, {**space.choice(point), "more": added})
         except ScenarioError:
             continue
-        yield Candidate(at, made, gpus_used(made.resolved), gpus_used(made.resolved) * price(made.resolved)[0])
+        yield Candidate(
+            point, larger, gpus_used(larger.resolved), gpus_used(larger.resolved) * price(larger.resolved)[0]
+        )
         return
 
 
-def _more(role: str, one: Scored, best: Scored) -> More:
-    confidence = one.candidate.variant.scenario.run.confidence
+def _more(role: str, evaluated: EvaluatedPoint, best: EvaluatedPoint) -> MarginalGpus:
+    confidence = evaluated.candidate.variant.scenario.run.confidence
     seconds, usd = (
-        paired_difference(one.values(metric), best.values(metric), confidence) for metric in ("step_seconds", COST)
+        paired_difference(evaluated.values(metric), best.values(metric), confidence)
+        for metric in ("step_seconds", COST)
     )
-    return More(role, one.candidate.gpus - best.candidate.gpus, seconds, usd)
+    return MarginalGpus(role, evaluated.candidate.gpus - best.candidate.gpus, seconds, usd)

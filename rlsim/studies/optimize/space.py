@@ -23,7 +23,7 @@ SPLIT = "split"
 SPLIT_KEYS = "rollout.gpus:trainer.gpus:cluster.gpus"
 MOST_LEVELS = 1000
 """Values of one axis."""
-At = tuple[int, ...]
+GridPoint = tuple[int, ...]
 """A point of the space: the number of each axis' level."""
 
 
@@ -43,13 +43,13 @@ class Axis:
         """Of a split, the splits of other numbers of GPUs that are most like it; none of any other axis."""
         if self.name != SPLIT:
             return []
-        levels = [_gpus(one) for one in self.factor.levels]
+        levels = [_gpus(axis_level) for axis_level in self.factor.levels]
         own, total = levels[index]
         others = dict.fromkeys(whole for _, whole in levels if whole != total)
         return [
             min(
-                (place for place, (_, whole) in enumerate(levels) if whole == other),
-                key=lambda place: abs(levels[place][0] / other - own / total),
+                (other_index for other_index, (_, whole) in enumerate(levels) if whole == other),
+                key=lambda other_index: abs(levels[other_index][0] / other - own / total),
             )
             for other in others
         ]
@@ -67,41 +67,41 @@ class Space:
         """Points."""
         return math.prod(len(axis.factor.levels) for axis in self.axes)
 
-    def points(self) -> Iterator[At]:
+    def points(self) -> Iterator[GridPoint]:
         """All of them, the last axis varying fastest."""
         return product(*(range(len(axis.factor.levels)) for axis in self.axes))
 
-    def scattered(self) -> Iterator[At]:
+    def scattered(self) -> Iterator[GridPoint]:
         """All of them, far from each other one after the other."""
         stride = max(1, round(0.618 * self.size))
         while math.gcd(stride, self.size) != 1:
             stride += 1
-        return (self._numbered(place * stride % self.size) for place in range(self.size))
+        return (self._numbered(number * stride % self.size) for number in range(self.size))
 
-    def _numbered(self, number: int) -> At:
-        at = []
+    def _numbered(self, number: int) -> GridPoint:
+        point = []
         for axis in reversed(self.axes):
             number, index = divmod(number, len(axis.factor.levels))
-            at.append(index)
-        return tuple(reversed(at))
+            point.append(index)
+        return tuple(reversed(point))
 
-    def choice(self, at: At) -> Choice:
+    def choice(self, point: GridPoint) -> Choice:
         """The levels of a point."""
-        return {axis.name: axis.factor.levels[index] for axis, index in zip(self.axes, at, strict=True)}
+        return {axis.name: axis.factor.levels[index] for axis, index in zip(self.axes, point, strict=True)}
 
-    def written(self) -> list[At]:
+    def written(self) -> list[GridPoint]:
         """The points that are the scenario as it stands, one an arm; fewer where it has values that are no level."""
-        found = [self._place(arm, scenario) for arm, scenario in self.document.resolve_all().items()]
-        return [at for at in dict.fromkeys(found) if at is not None]
+        points = [self._point_of(arm, scenario) for arm, scenario in self.document.resolve_all().items()]
+        return [point for point in dict.fromkeys(points) if point is not None]
 
-    def _place(self, arm: str | None, scenario: Scenario) -> At | None:
+    def _point_of(self, arm: str | None, scenario: Scenario) -> GridPoint | None:
         tree = scenario.model_dump(mode="json")
-        at = [_matching(axis.factor, arm, tree) for axis in self.axes]
-        return None if None in at else tuple(index for index in at if index is not None)
+        point = [_matching(axis.factor, arm, tree) for axis in self.axes]
+        return None if None in point else tuple(index for index in point if index is not None)
 
-    def texts(self, at: At) -> dict[str, str]:
+    def texts(self, point: GridPoint) -> dict[str, str]:
         """The levels of a point as written."""
-        return {name: one.text for name, one in self.choice(at).items()}
+        return {name: axis_level.text for name, axis_level in self.choice(point).items()}
 
 
 def space_of(document: Document, texts: Sequence[str], arms: Sequence[str]) -> Space:
@@ -109,29 +109,29 @@ def space_of(document: Document, texts: Sequence[str], arms: Sequence[str]) -> S
 
     ScenarioError for axes that cannot be read; ParameterError where there is nothing to choose.
     """
-    asked = {one.name: one for one in (axis_of_text(text) for text in texts)}
-    written = {one.name: one for one in written_factors(document, "axes")}
-    factors = [*(one for name, one in written.items() if name not in asked), *asked.values()]
-    arm = None if any(one.name == ARM for one in factors) else arms_factor(arms, document.arms())
+    requested = {axis_factor.name: axis_factor for axis_factor in (axis_of_text(text) for text in texts)}
+    written = {axis_factor.name: axis_factor for axis_factor in written_factors(document, "axes")}
+    factors = [*(axis_factor for name, axis_factor in written.items() if name not in requested), *requested.values()]
+    arm = None if any(axis_factor.name == ARM for axis_factor in factors) else arms_factor(arms, document.arms())
     if arm is not None:
         factors.insert(0, arm)
     keys_once(factors, option="--search")
     if not factors:
         raise ParameterError("--search", "no axis", "key=a,b,c, or a search section with axes in the scenario")
-    return Space(document, tuple(Axis(one, is_ordered(one)) for one in factors))
+    return Space(document, tuple(Axis(axis_factor, is_ordered(axis_factor)) for axis_factor in factors))
 
 
 def axis_of_text(text: str, option: str = "--search") -> Factor:
     """``key=a,b,c`` or ``key={from: 1, to: 9, step: 2}``."""
-    found = factor(text, option)
-    first = found.levels[0]
-    if len(found.levels) == 1 and first.text.startswith("{"):
+    axis_factor = factor(text, option)
+    first = axis_factor.levels[0]
+    if len(axis_factor.levels) == 1 and first.text.startswith("{"):
         from rlsim.scenario.reader import parse
 
-        node, _ = parse(first.text, f"{option} {text}", (found.name,), numbered=False)
-        if _is_range(found.name, node):
-            return ranged(found.name, node)
-    return found
+        node, _ = parse(first.text, f"{option} {text}", (axis_factor.name,), numbered=False)
+        if _is_range(axis_factor.name, node):
+            return ranged(axis_factor.name, node)
+    return axis_factor
 
 
 def written_factors(document: Document, section: str) -> list[Factor]:
@@ -159,34 +159,34 @@ def _is_range(name: str, node: Node) -> bool:
 
 def ranged(name: str, node: Node) -> Factor:
     """The values from one number to another by a step or a factor; of ``split``, the ways to share GPUs out."""
-    given = {key: plain(child) for key, child in node.children.items()}
-    where = f"{node.place}: {name}"
+    section = {key: plain(child) for key, child in node.children.items()}
+    location = f"{node.place}: {name}"
     if name == SPLIT:
-        return Factor(SPLIT, tuple(_split_level(text, where) for text in _splits(given, where)))
-    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in _steps(given, where)]
+        return Factor(SPLIT, tuple(_split_level(text, location) for text in _splits(section, location)))
+    texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in _steps(section, location)]
     return Factor(name, tuple(level(name, text, str(node.place)) for text in texts))
 
 
-def _split_level(text: str, where: str) -> Level:
+def _split_level(text: str, location: str) -> Level:
     rollout, trainer = map(int, text.split("+")) if "+" in text else (int(text), int(text))
     total = rollout + trainer if "+" in text else rollout
-    found = level(SPLIT_KEYS, f"{rollout}:{trainer}:{total}", where)
-    return Level(text, found.settings)
+    split_level = level(SPLIT_KEYS, f"{rollout}:{trainer}:{total}", location)
+    return Level(text, split_level.settings)
 
 
-def _splits(given: Mapping[str, object], where: str) -> list[str]:
-    totals: Any = given.get("gpus")
-    step: Any = given.get("step", 1)
+def _splits(section: Mapping[str, object], location: str) -> list[str]:
+    totals: Any = section.get("gpus")
+    step: Any = section.get("step", 1)
     counts = totals if isinstance(totals, list) else [totals]
     known = {"gpus", "step", "shared"}
-    if set(given) - known or not all(_is_count(count) for count in (*counts, step)):
-        raise ScenarioError([f"{where}: found {given}; allowed: gpus (a number or a list), step, shared"])
+    if set(section) - known or not all(_is_count(count) for count in (*counts, step)):
+        raise ScenarioError([f"{location}: found {section}; allowed: gpus (a number or a list), step, shared"])
     texts = []
     for total in map(int, counts):
         texts += [f"{rollout}+{total - rollout}" for rollout in range(int(step), total, int(step))]
-        texts += [f"{total}"] if given.get("shared") else []
+        texts += [f"{total}"] if section.get("shared") else []
     if not texts:
-        raise ScenarioError([f"{where}: found no split; allowed: a step below the number of GPUs"])
+        raise ScenarioError([f"{location}: found no split; allowed: a step below the number of GPUs"])
     return texts
 
 
@@ -194,36 +194,40 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _steps(given: Mapping[str, object], where: str) -> list[int | float]:
-    numbers = {key: value for key, value in given.items() if isinstance(value, int | float) and value > 0}
-    if set(numbers) != set(given) or set(given) not in ({"from", "to", "step"}, {"from", "to", "factor"}):
-        raise ScenarioError([f"{where}: found {given}; allowed: from, to, and step or factor, numbers above 0"])
+def _steps(section: Mapping[str, object], location: str) -> list[int | float]:
+    numbers = {key: value for key, value in section.items() if isinstance(value, int | float) and value > 0}
+    if set(numbers) != set(section) or set(section) not in ({"from", "to", "step"}, {"from", "to", "factor"}):
+        raise ScenarioError([f"{location}: found {section}; allowed: from, to, and step or factor, numbers above 0"])
     value, last = numbers["from"], numbers["to"]
     if numbers.get("factor", 2) <= 1:
-        raise ScenarioError([f"{where}: found factor {numbers['factor']}; allowed: above 1"])
-    found: list[int | float] = []
-    while value <= last * (1 + 1e-9) and len(found) <= MOST_LEVELS:
-        found.append(value)
+        raise ScenarioError([f"{location}: found factor {numbers['factor']}; allowed: above 1"])
+    values: list[int | float] = []
+    while value <= last * (1 + 1e-9) and len(values) <= MOST_LEVELS:
+        values.append(value)
         value = value * numbers["factor"] if "factor" in numbers else value + numbers["step"]
-    if not found or len(found) > MOST_LEVELS:
-        raise ScenarioError([f"{where}: found {len(found)} values; allowed: 1 to {MOST_LEVELS}"])
-    return [round(one, 12) if isinstance(one, float) else one for one in found]
+    if not values or len(values) > MOST_LEVELS:
+        raise ScenarioError([f"{location}: found {len(values)} values; allowed: 1 to {MOST_LEVELS}"])
+    return [round(value, 12) if isinstance(value, float) else value for value in values]
 
 
-def is_ordered(one: Factor) -> bool:
+def is_ordered(axis_factor: Factor) -> bool:
     """Whether the levels are in an order in which neighbours are alike: numbers that rise or fall, or splits."""
-    if one.name == SPLIT:
+    if axis_factor.name == SPLIT:
         return True
-    values = [_first_number(level) for level in one.levels]
+    values = [_first_number(level) for level in axis_factor.levels]
     numbers = [value for value in values if value is not None]
     return len(numbers) == len(values) and sorted(numbers) in (numbers, numbers[::-1])
 
 
-def _matching(one: Factor, arm: str | None, tree: Mapping[str, Any]) -> int | None:
+def _matching(axis_factor: Factor, arm: str | None, tree: Mapping[str, Any]) -> int | None:
     """The first level that changes nothing."""
-    for index, found in enumerate(one.levels):
-        is_arm = one.name == ARM
-        if found.arm == arm if is_arm else all(plain(node) == _value(tree, path) for path, node in found.settings):
+    for index, axis_level in enumerate(axis_factor.levels):
+        is_arm = axis_factor.name == ARM
+        if (
+            axis_level.arm == arm
+            if is_arm
+            else all(plain(node) == _value(tree, path) for path, node in axis_level.settings)
+        ):
             return index
     return None
 
@@ -235,13 +239,13 @@ def _value(tree: Mapping[str, Any], path: Sequence[str]) -> object:
     return node
 
 
-def _gpus(one: Level) -> tuple[int, int]:
+def _gpus(split_level: Level) -> tuple[int, int]:
     """GPUs of rollout and in all of a split."""
-    rollout, _, total = (int(str(node.value)) for _, node in one.settings)
+    rollout, _, total = (int(str(node.value)) for _, node in split_level.settings)
     return rollout, total
 
 
-def _first_number(one: Level) -> float | None:
+def _first_number(axis_level: Level) -> float | None:
     """The number a level sets first; None for a level that sets none."""
-    value = one.settings[0][1].value if one.settings else None
+    value = axis_level.settings[0][1].value if axis_level.settings else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -13,11 +13,20 @@ from rlsim.scenario.schema import Scenario
 from rlsim.scenario.search import Limits, Search
 from rlsim.scenario.variation import Factor
 from rlsim.studies.optimize.candidates import Candidate, Candidates
-from rlsim.studies.optimize.decide import Decision, Measures, decide
 from rlsim.studies.optimize.explore import explore
-from rlsim.studies.optimize.scoring import COST, Judge, Spent
-from rlsim.studies.optimize.sensitivity import More, Robust, Swing, cases_of, check_cases, more_gpus, robust, swings
-from rlsim.studies.optimize.space import At, Space, axis_of_text, space_of, written_factors
+from rlsim.studies.optimize.scoring import COST, Evaluator, SearchCost
+from rlsim.studies.optimize.selection import Measures, Selection, select
+from rlsim.studies.optimize.sensitivity import (
+    MarginalGpus,
+    Robust,
+    Swing,
+    check_states,
+    more_gpus,
+    robust,
+    states_of,
+    swings,
+)
+from rlsim.studies.optimize.space import GridPoint, Space, axis_of_text, space_of, written_factors
 from rlsim.studies.runs.executor import RunExecutor
 
 SECONDS = "seconds_per_million_trained_tokens"
@@ -29,7 +38,7 @@ MOST_LOOKED_AT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class OptimizeRequest:
     """What a plan is asked."""
 
     space: Space
@@ -47,23 +56,23 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OptimizeResult:
     """What was found."""
 
-    question: Question
+    request: OptimizeRequest
     scenario: str
-    decision: Decision | None
+    selection: Selection | None
     infeasible: Mapping[str, tuple[int, str]]
     """How many points, and the first one's words, by what they fail for."""
-    spent: Spent
+    spent: SearchCost
     robust: Robust | None = None
     swings: tuple[Swing, ...] = ()
     unjudged: tuple[str, ...] = ()
     """Inputs whose effect could not be told, and why."""
-    more: tuple[More, ...] = field(default=())
+    marginal: tuple[MarginalGpus, ...] = field(default=())
 
 
-def question(
+def optimize_request(
     document: Document,
     axes: Sequence[str] = (),
     arms: Sequence[str] = (),
@@ -74,88 +83,88 @@ def question(
     sensitivity: Sequence[str] = (),
     robust_by: str | None = None,
     replications: int | None = None,
-) -> Question:
+) -> OptimizeRequest:
     """What the command line and the scenario's ``search`` section ask; what is wrong with it is refused here."""
     scenarios = document.resolve_all()
     scenario = next(iter(scenarios.values()))
     space = space_of(document, axes, arms)
-    given = _search(scenario, budget, objective, evaluations, robust_by)
-    asked = Question(
+    search = _search(scenario, budget, objective, evaluations, robust_by)
+    request = OptimizeRequest(
         space,
-        given,
+        search,
         _factors(document, "uncertain", uncertain),
         _factors(document, "sensitivity", sensitivity),
         replications or scenario.run.replications,
     )
     for name in ("uncertain", "sensitivity"):
-        for factor in getattr(asked, name):
+        for factor in getattr(request, name):
             if factor.name in {axis.name for axis in space.axes}:
                 raise ParameterError(f"--{name}", factor.name, "an input that is no axis: what is chosen is known")
-    if given.objective == "step_seconds" and _batch_axes(space):
+    if search.objective == "step_seconds" and _batch_axes(space):
         allowed = f"{SECONDS} or usd_per_million_trained_tokens: {', '.join(_batch_axes(space))} changes what a step is"
         raise ParameterError("--objective", "step_seconds", allowed)
-    return asked
+    return request
 
 
-def answer(asked: Question, runs: RunExecutor) -> Answer:
+def optimize(request: OptimizeRequest, runs: RunExecutor) -> OptimizeResult:
     """Search, decide and doubt; ``RlsimError`` where no point is feasible before anything runs."""
-    search = asked.search
-    judge = Judge(Candidates(asked.space, search.limits), search.objective, runs)
-    _check(judge, asked)
-    looked_at = explore(judge, search.evaluations)
-    decision = decide(judge, looked_at, asked.replications, asked.measures)
-    scenario = next(iter(asked.space.document.resolve_all().values())).name
-    spent = Spent(set(judge.spent.points), judge.spent.made, judge.spent.reused)
-    if decision is None:
-        return Answer(asked, scenario, None, judge.candidates.infeasible(), spent)
-    told, unjudged = swings(judge, decision, asked.sensitivity, search.evaluations, asked.replications)
-    return Answer(
-        asked,
+    search = request.search
+    evaluator = Evaluator(Candidates(request.space, search.limits), search.objective, runs)
+    _check(evaluator, request)
+    looked_at = explore(evaluator, search.evaluations)
+    selection = select(evaluator, looked_at, request.replications, request.measures)
+    scenario = next(iter(request.space.document.resolve_all().values())).name
+    spent = SearchCost(set(evaluator.spent.points), evaluator.spent.runs_made, evaluator.spent.runs_reused)
+    if selection is None:
+        return OptimizeResult(request, scenario, None, evaluator.candidates.infeasible(), spent)
+    tornado, unjudged = swings(evaluator, selection, request.sensitivity, search.evaluations, request.replications)
+    return OptimizeResult(
+        request,
         scenario,
-        decision,
-        judge.candidates.infeasible(),
-        judge.spent,
-        _robust(judge, decision, asked),
-        tuple(told),
+        selection,
+        evaluator.candidates.infeasible(),
+        evaluator.spent,
+        _robust(evaluator, selection, request),
+        tuple(tornado),
         tuple(unjudged),
-        tuple(more_gpus(judge, decision, asked.replications)),
+        tuple(more_gpus(evaluator, selection, request.replications)),
     )
 
 
-def _robust(judge: Judge, decision: Decision, asked: Question) -> Robust | None:
-    if not asked.uncertain:
+def _robust(evaluator: Evaluator, selection: Selection, request: OptimizeRequest) -> Robust | None:
+    if not request.uncertain:
         return None
-    cases = cases_of(asked.uncertain, decision.best.candidate.variant.scenario)
-    return robust(judge, decision, cases, asked.search.evaluations, asked.replications, asked.search.robust)
+    states = states_of(request.uncertain, selection.best.candidate.variant.scenario)
+    return robust(evaluator, selection, states, request.search.evaluations, request.replications, request.search.robust)
 
 
-def _check(judge: Judge, asked: Question) -> None:
+def _check(evaluator: Evaluator, request: OptimizeRequest) -> None:
     """A key that no point takes is a mistake, not an infeasible point: every axis must be right somewhere."""
-    at = _some_candidate(judge)
-    if at is None:
+    point = _some_candidate(evaluator)
+    if point is None:
         reasons = "\n".join(
-            f"{count} x {kind}: {text}" for kind, (count, text) in judge.candidates.infeasible().items()
+            f"{count} x {kind}: {text}" for kind, (count, text) in evaluator.candidates.infeasible().items()
         )
         raise RlsimError(f"no point of the space can be simulated:\n{reasons}")
-    scenario = judge.candidates.at(at)
+    scenario = evaluator.candidates.resolve(point)
     assert isinstance(scenario, Candidate)
-    for factor in (*asked.uncertain, *asked.sensitivity):
-        check_cases(judge, at, cases_of([factor], scenario.variant.scenario))
+    for factor in (*request.uncertain, *request.sensitivity):
+        check_states(evaluator, point, states_of([factor], scenario.variant.scenario))
 
 
-def _some_candidate(judge: Judge) -> At | None:
+def _some_candidate(evaluator: Evaluator) -> GridPoint | None:
     """A point that can be simulated, looked for in an order that meets all levels of all axes soon."""
-    points = islice(judge.candidates.space.scattered(), MOST_LOOKED_AT)
-    return next((at for at in points if isinstance(judge.candidates.at(at), Candidate)), None)
+    points = islice(evaluator.candidates.space.scattered(), MOST_LOOKED_AT)
+    return next((point for point in points if isinstance(evaluator.candidates.resolve(point), Candidate)), None)
 
 
 def _search(
     scenario: Scenario, budget: Sequence[str], objective: str | None, evaluations: int | None, robust_by: str | None
 ) -> Search:
     """The scenario's section with what the command line says; ParameterError for what it cannot say."""
-    given = scenario.search or Search()
-    limits = {**given.limits.model_dump(), **dict(map(_limit, budget))}
-    tree: dict[str, Any] = given.model_dump(exclude={"limits"})
+    section = scenario.search or Search()
+    limits = {**section.limits.model_dump(), **dict(map(_limit, budget))}
+    tree: dict[str, Any] = section.model_dump(exclude={"limits"})
     tree |= {"limits": limits}
     for key, value in (("objective", objective), ("evaluations", evaluations), ("robust", robust_by)):
         tree |= {} if value is None else {key: value}
@@ -190,9 +199,11 @@ def _validated(tree: Mapping[str, Any]) -> Search:
 
 
 def _factors(document: Document, section: str, texts: Sequence[str]) -> tuple[Factor, ...]:
-    asked = {one.name: one for one in (axis_of_text(text, f"--{section}") for text in texts)}
-    written = [one for one in written_factors(document, section) if one.name not in asked]
-    return (*written, *asked.values())
+    requested = {
+        axis_factor.name: axis_factor for axis_factor in (axis_of_text(text, f"--{section}") for text in texts)
+    }
+    written = [axis_factor for axis_factor in written_factors(document, section) if axis_factor.name not in requested]
+    return (*written, *requested.values())
 
 
 def _batch_axes(space: Space) -> list[str]:

@@ -34,10 +34,10 @@ def order_of(live: Mapping[Key, float], simulated: Mapping[Key, float], tie_seco
     mine = np.array([live[key] for key in both])
     other = np.array([simulated[key] for key in both])
     pairs = inversions = 0
-    for at, end in enumerate(mine):
+    for index, end in enumerate(mine):
         later = int(np.searchsorted(mine, end + tie_seconds, side="right"))
         pairs += len(mine) - later
-        inversions += int((other[later:] < other[at]).sum())
+        inversions += int((other[later:] < other[index]).sum())
     apart = np.abs(mine - other)
     return Order(
         len(both),

@@ -21,7 +21,7 @@ from rlsim.executor.run import FinishedRun
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.utilisation import USES
 from rlsim.studies.parity.end_order import Order, order_of
-from rlsim.studies.parity.observed import Seen, distance
+from rlsim.studies.parity.observed import RunObservation, distance
 from rlsim.studies.parity.trial import Trial, tie_seconds
 
 Kind = Literal["relative", "difference"]
@@ -29,7 +29,7 @@ LEAST_SHARE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ParityRow:
     """One quantity. Errors are relative to live, or differences in the quantity's unit."""
 
     name: str
@@ -57,15 +57,15 @@ class ArmParity:
     """What the prediction is made from; live runs of a calibrated one had the costs of the file."""
     run: FinishedRun
     """The simulated one."""
-    predicted: Seen
+    predicted: RunObservation
     trials: tuple[Trial, ...]
     discarded: tuple[float, ...] = ()
     """Late shares of the runs that did not count."""
 
     @property
-    def step(self) -> Row:
+    def step(self) -> ParityRow:
         """The step time."""
-        return row_of(self, "step time", "s", "relative", lambda seen: seen.step_seconds)
+        return row_of(self, "step time", "s", "relative", lambda observed: observed.step_seconds)
 
     @property
     def policy_errors(self) -> list[str]:
@@ -75,62 +75,66 @@ class ArmParity:
     @property
     def recorded_order(self) -> Order | None:
         """Of the run with most inversions, against its own simulation with recorded durations."""
-        orders = [trial.again.order for trial in self.trials if trial.again is not None]
+        orders = [trial.rerun.order for trial in self.trials if trial.rerun is not None]
         return max(orders, key=lambda order: (order.inversions, order.median_seconds), default=None)
 
     @property
     def recorded_batches(self) -> tuple[int, int]:
         """Engine steps of all live runs, and those that hold another batch when simulated with recorded durations."""
-        again = [trial.again for trial in self.trials if trial.again is not None]
-        return sum(found.steps for found in again), sum(found.other_steps for found in again)
+        reruns = [trial.rerun for trial in self.trials if trial.rerun is not None]
+        return sum(rerun.steps for rerun in reruns), sum(rerun.other_steps for rerun in reruns)
 
     @property
     def predicted_order(self) -> Order:
         """Of the run of median step time, against the prediction."""
         trial = median_trial(self)
-        return order_of(trial.seen.ends_seconds, self.predicted.ends_seconds, tie_seconds(trial.run.log))
+        return order_of(trial.observed.ends_seconds, self.predicted.ends_seconds, tie_seconds(trial.run.log))
 
     @property
     def lag_distance(self) -> float:
         """Of the start-lag histograms of prediction and live runs: the median total variation."""
-        return float(np.median([distance(self.predicted.start_lags, trial.seen.start_lags) for trial in self.trials]))
+        return float(
+            np.median([distance(self.predicted.start_lags, trial.observed.start_lags) for trial in self.trials])
+        )
 
     @property
     def lag_noise(self) -> float | None:
         """The same of two live runs, at most."""
-        pairs = combinations((trial.seen.start_lags for trial in self.trials), 2)
+        pairs = combinations((trial.observed.start_lags for trial in self.trials), 2)
         return max((distance(a, b) for a, b in pairs), default=None)
 
 
 def median_trial(arm: ArmParity) -> Trial:
     """The live run of median step time; of an even number the faster of the middle two."""
-    ordered = sorted(arm.trials, key=lambda trial: trial.seen.step_seconds)
+    ordered = sorted(arm.trials, key=lambda trial: trial.observed.step_seconds)
     return ordered[(len(ordered) - 1) // 2]
 
 
-def rows_of(arm: ArmParity) -> list[Row]:
+def rows_of(arm: ArmParity) -> list[ParityRow]:
     """All scalar quantities."""
     rows = [
         arm.step,
-        row_of(arm, "makespan", "s", "relative", lambda seen: seen.makespan_seconds),
-        row_of(arm, "samples", "1/s", "relative", lambda seen: seen.samples_per_second),
-        row_of(arm, "trained tokens", "1/s/GPU", "relative", lambda seen: seen.tokens_per_second_per_gpu),
-        row_of(arm, "start lag, mean", "versions", "difference", lambda seen: seen.start_lag_mean),
+        row_of(arm, "makespan", "s", "relative", lambda observed: observed.makespan_seconds),
+        row_of(arm, "samples", "1/s", "relative", lambda observed: observed.samples_per_second),
+        row_of(arm, "trained tokens", "1/s/GPU", "relative", lambda observed: observed.tokens_per_second_per_gpu),
+        row_of(arm, "start lag, mean", "versions", "difference", lambda observed: observed.start_lag_mean),
         *(row_of(arm, f"GPU time, {use}", "share", "difference", _share(use)) for use in _uses(arm)),
-        row_of(arm, "tokens generated", "tokens", "relative", lambda seen: seen.generated_tokens),
+        row_of(arm, "tokens generated", "tokens", "relative", lambda observed: observed.generated_tokens),
         *(row_of(arm, f"tokens {fate}", "tokens", "difference", _fate(fate)) for fate in _fates(arm)),
     ]
     return rows
 
 
-def row_of(arm: ArmParity, name: str, unit: str, kind: Kind, value: Callable[[Seen], float]) -> Row:
+def row_of(arm: ArmParity, name: str, unit: str, kind: Kind, value: Callable[[RunObservation], float]) -> ParityRow:
     """One quantity of an arm."""
-    live = [float(value(trial.seen)) for trial in arm.trials]
+    live = [float(value(trial.observed)) for trial in arm.trials]
     middle, predicted = float(np.median(live)), float(value(arm.predicted))
-    again = [(trial.again.seen, trial.seen) for trial in arm.trials if trial.again is not None]
+    reruns = [(trial.rerun.observed, trial.observed) for trial in arm.trials if trial.rerun is not None]
     error = _off(kind, predicted, middle)
-    schedule = float(np.median([_off(kind, value(mine), value(seen)) for mine, seen in again])) if again else None
-    return Row(
+    schedule = (
+        float(np.median([_off(kind, value(mine), value(observed)) for mine, observed in reruns])) if reruns else None
+    )
+    return ParityRow(
         name, unit, kind, middle, min(live), max(live), predicted, error, schedule,
         None if schedule is None else error - schedule, noise_of(kind, live),
     )  # fmt: skip
@@ -150,22 +154,22 @@ def _off(kind: Kind, value: float, reference: float) -> float:
     return value / reference - 1
 
 
-def _share(use: str) -> Callable[[Seen], float]:
-    return lambda seen: seen.utilisation.get(use, 0.0)
+def _share(use: str) -> Callable[[RunObservation], float]:
+    return lambda observed: observed.utilisation.get(use, 0.0)
 
 
-def _fate(fate: str) -> Callable[[Seen], float]:
-    return lambda seen: seen.ledger_tokens.get(fate, 0)
+def _fate(fate: str) -> Callable[[RunObservation], float]:
+    return lambda observed: observed.ledger_tokens.get(fate, 0)
 
 
 def _uses(arm: ArmParity) -> list[str]:
     """Uses that matter in any run, in the order of every output."""
-    runs = [arm.predicted, *(trial.seen for trial in arm.trials)]
+    runs = [arm.predicted, *(trial.observed for trial in arm.trials)]
     known = {*USES}
-    names = [*USES, *sorted({use for seen in runs for use in seen.utilisation} - known)]
-    return [use for use in names if max(seen.utilisation.get(use, 0.0) for seen in runs) >= LEAST_SHARE]
+    names = [*USES, *sorted({use for observed in runs for use in observed.utilisation} - known)]
+    return [use for use in names if max(observed.utilisation.get(use, 0.0) for observed in runs) >= LEAST_SHARE]
 
 
 def _fates(arm: ArmParity) -> list[str]:
-    runs = [arm.predicted, *(trial.seen for trial in arm.trials)]
-    return [fate for fate in arm.predicted.ledger_tokens if any(seen.ledger_tokens.get(fate) for seen in runs)]
+    runs = [arm.predicted, *(trial.observed for trial in arm.trials)]
+    return [fate for fate in arm.predicted.ledger_tokens if any(observed.ledger_tokens.get(fate) for observed in runs)]

@@ -18,7 +18,7 @@ Shares = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunObservation:
     """One run. Rates, shares and lags are over its measured steps; makespan, ledger and ends over the whole of it."""
 
     step_seconds: float
@@ -39,33 +39,33 @@ class Seen:
     """When the policy heard of each sample's end."""
 
 
-def seen_of(run: FinishedRun) -> Seen:
+def observation_of(run: FinishedRun) -> RunObservation:
     """Read a run; ``ParameterError`` when no iteration ended after the warm-up."""
-    read = digest(run)
-    told = metrics_of(read)
-    return Seen(
-        told.step_seconds,
-        told.samples_per_second,
-        told.tokens_per_second_per_gpu,
+    run_digest = digest(run)
+    run_metrics = metrics_of(run_digest)
+    return RunObservation(
+        run_metrics.step_seconds,
+        run_metrics.samples_per_second,
+        run_metrics.tokens_per_second_per_gpu,
         to_seconds(run.log.iterations[-1].end),
-        told.start_lag_mean,
-        _start_lags(read),
-        told.utilisation.all,
+        run_metrics.start_lag_mean,
+        _start_lags(run_digest),
+        run_metrics.utilisation.all,
         ledger_tokens(run.log),
         run.log.generated_tokens,
-        _ends(read.history, run),
+        _ends(run_digest.history, run),
     )
 
 
 def distance(a: Shares, b: Shares) -> float:
     """Total variation of two histograms of shares: 0 for equal ones, 1 for disjoint ones."""
-    return sum(abs(a.get(at, 0.0) - b.get(at, 0.0)) for at in {*a, *b}) / 2
+    return sum(abs(a.get(lag, 0.0) - b.get(lag, 0.0)) for lag in {*a, *b}) / 2
 
 
-def _start_lags(read: Digest) -> dict[int, float]:
-    window = measured(read.run.log, read.run.plan.scenario.run.warmup_steps)
-    trained = read.samples["trained_step"]
-    lags = read.samples["start_lag"][(trained >= window.first) & (trained < window.last)]
+def _start_lags(run_digest: Digest) -> dict[int, float]:
+    window = measured(run_digest.run.log, run_digest.run.plan.scenario.run.warmup_steps)
+    trained = run_digest.samples["trained_step"]
+    lags = run_digest.samples["start_lag"][(trained >= window.first) & (trained < window.last)]
     counts = Counter(lags.astype(int).tolist())
     return {lag: count / len(lags) for lag, count in sorted(counts.items())}
 

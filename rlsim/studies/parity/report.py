@@ -15,7 +15,7 @@ from rlsim import __version__
 from rlsim.results.store import replacing
 from rlsim.studies.compare import arm_folder
 from rlsim.studies.parity.end_order import Order
-from rlsim.studies.parity.errors import ArmParity, Row, median_trial, row_of, rows_of
+from rlsim.studies.parity.errors import ArmParity, ParityRow, median_trial, row_of, rows_of
 from rlsim.studies.parity.ranking import Ranking
 from rlsim.studies.parity.study import Parity
 from rlsim.studies.text.table import rendered
@@ -35,8 +35,8 @@ def as_text(parity: Parity) -> str:
     columns, rows = table_of(parity)
     table = Table(title=heading(parity), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False,
                   header_style="", pad_edge=False, collapse_padding=True)  # fmt: skip
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=not index)
     for row in rows:
         table.add_row(*row)
     return rendered([table], notes(parity))
@@ -80,12 +80,12 @@ def notes(parity: Parity) -> Iterator[str]:
 
 def _arm_notes(arm: ArmParity) -> Iterator[str]:
     decisions, order, far = sum(trial.decisions for trial in arm.trials), arm.recorded_order, arm.predicted_order
-    found = len(arm.policy_errors)
-    yield f"policy error {found}: {decisions} live decisions of {len(arm.trials)} runs replayed, {found} runs differ"
+    errors = len(arm.policy_errors)
+    yield f"policy error {errors}: {decisions} live decisions of {len(arm.trials)} runs replayed, {errors} runs differ"
     if order is None:
         yield "schedule error unknown: these engines do not tell their steps"
     else:
-        beyond = max(trial.again.unrecorded for trial in arm.trials if trial.again)
+        beyond = max(trial.rerun.unrecorded for trial in arm.trials if trial.rerun)
         steps, others = arm.recorded_batches
         yield f"with recorded durations, {others} of {steps} engine steps hold another batch than live"
         yield (
@@ -112,19 +112,20 @@ def _late_notes(arm: ArmParity) -> Iterator[str]:
         yield f"{arm.name}: late steps: at most {worst:.2%} of a run that counts (limit {limit:.1%}){gone}"
 
 
-def _ranking_notes(found: Ranking) -> Iterator[str]:
-    yield f"ranking live: {', '.join(found.live)}; simulated: {', '.join(found.simulated)}"
-    yield f"winner: {'the same' if found.same_winner else f'{found.live[0]} live, {found.simulated[0]} simulated'}"
-    noise = "unknown" if found.noise is None else f"{found.noise:.1%}"
-    tau = "unknown, as no pair counts," if found.tau is None else f"{found.tau:.3f}"
-    everything = "none" if found.tau_of_all is None else f"{found.tau_of_all:.3f}"
+def _ranking_notes(ranking: Ranking) -> Iterator[str]:
+    yield f"ranking live: {', '.join(ranking.live)}; simulated: {', '.join(ranking.simulated)}"
+    winners = f"{ranking.live[0]} live, {ranking.simulated[0]} simulated"
+    yield f"winner: {'the same' if ranking.same_winner else winners}"
+    noise = "unknown" if ranking.noise is None else f"{ranking.noise:.1%}"
+    tau = "unknown, as no pair counts," if ranking.tau is None else f"{ranking.tau:.3f}"
+    everything = "none" if ranking.tau_of_all is None else f"{ranking.tau_of_all:.3f}"
     yield (
-        f"Kendall tau {tau} over the {found.pairs} pairs whose simulated step times differ by more than "
-        f"{found.threshold:.1%} (3 %, or the noise, {noise}, if larger); {everything} over all pairs"
+        f"Kendall tau {tau} over the {ranking.pairs} pairs whose simulated step times differ by more than "
+        f"{ranking.threshold:.1%} (3 %, or the noise, {noise}, if larger); {everything} over all pairs"
     )
 
 
-def _cells(row: Row) -> Cells:
+def _cells(row: ParityRow) -> Cells:
     relative = row.kind == "relative"
     errors = (row.error, row.schedule, row.cost)
     shown = [_percent(value, True) if relative else _signed(value, row.unit) for value in errors]
@@ -136,7 +137,7 @@ def _cells(row: Row) -> Cells:
 def _policy_cells(arm: ArmParity) -> dict[str, str]:
     """One policy's column, by what its rows are."""
     row, order = arm.step, arm.recorded_order
-    makespan = row_of(arm, "makespan", "s", "relative", lambda seen: seen.makespan_seconds)
+    makespan = row_of(arm, "makespan", "s", "relative", lambda observed: observed.makespan_seconds)
     return {
         "live step time, median, s": f"{row.live:.4g}",
         "live runs, s": f"{row.low:.4g} to {row.high:.4g}",
@@ -205,17 +206,17 @@ def _arm_json(arm: ArmParity) -> dict[str, Any]:
         "start_lag_distance": arm.lag_distance,
         "start_lag_distance_of_live_runs": arm.lag_noise,
         "discarded_late_shares": list(arm.discarded),
-        "predicted": _seen_json(arm.predicted),
-        "live": [_seen_json(trial.seen) | {"late_share": trial.late_share} for trial in arm.trials],
-        "recorded": [trial.again and _seen_json(trial.again.seen) for trial in arm.trials],
+        "predicted": _observation_json(arm.predicted),
+        "live": [_observation_json(trial.observed) | {"late_share": trial.late_share} for trial in arm.trials],
+        "recorded": [trial.rerun and _observation_json(trial.rerun.observed) for trial in arm.trials],
         "sources": [asdict(source) for source in arm.plan.sources],
     }
 
 
-def _seen_json(seen: Any) -> dict[str, Any]:
-    made = asdict(seen)
-    del made["ends_seconds"]
-    return made
+def _observation_json(observed: Any) -> dict[str, Any]:
+    tree = asdict(observed)
+    del tree["ends_seconds"]
+    return tree
 
 
 def save(parity: Parity, out: Path, command: str) -> None:
@@ -239,19 +240,19 @@ def _timelines(parity: Parity, arm: ArmParity) -> Any:
 
     trial, row = median_trial(arm), arm.step
     live, simulated = tables(trial.run), tables(arm.run)
-    note = f"{parity.label}; the live run of median step time, {trial.seen.step_seconds:.4g} s"
+    note = f"{parity.label}; the live run of median step time, {trial.observed.step_seconds:.4g} s"
     names = {
-        f"live on {parity.engine}: step {trial.seen.step_seconds:.4g} s": live,
+        f"live on {parity.engine}: step {trial.observed.step_seconds:.4g} s": live,
         f"simulated: step {row.predicted:.4g} s ({row.error:+.1%} of the live median)": simulated,
     }
     return timelines(names, f"Live and simulated, {arm.name}", note)
 
 
 def _step_times(parity: Parity) -> Any:
-    from rlsim.results.plots.arms import Steps, live_and_simulated
+    from rlsim.results.plots.arms import StepTimeRange, live_and_simulated
 
     rows = {arm.name: arm.step for arm in parity.arms}
-    steps = {name: Steps(row.live, row.low, row.high, row.predicted) for name, row in rows.items()}
+    steps = {name: StepTimeRange(row.live, row.low, row.high, row.predicted) for name, row in rows.items()}
     return live_and_simulated(steps, f"Step time by policy, {parity.name}", parity.label)
 
 

@@ -18,9 +18,9 @@ from rlsim.scenario.schema import Scenario
 from rlsim.sim.simulation import simulate
 from rlsim.studies.compare import arm_folder
 from rlsim.studies.parity.errors import ArmParity
-from rlsim.studies.parity.observed import seen_of
+from rlsim.studies.parity.observed import observation_of
 from rlsim.studies.parity.ranking import Ranking, ranking
-from rlsim.studies.parity.trial import REPLICATION, NeverOnTimeError, Trial, lived, trial_of, tried
+from rlsim.studies.parity.trial import REPLICATION, NeverOnTimeError, Trial, punctual_run, run_to_end, trial_of
 
 Note = Callable[[str], None]
 
@@ -38,7 +38,7 @@ Calibrate = Callable[[Sequence[FinishedRun]], Fitted]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ParityOptions:
     """What is wanted."""
 
     engine: str
@@ -65,40 +65,46 @@ class Parity:
 
 
 def study(
-    name: str, plans: Mapping[str, ResolvedScenario], backend: Backend, ask: Ask, note: Note = lambda line: None
+    name: str,
+    plans: Mapping[str, ResolvedScenario],
+    backend: Backend,
+    options: ParityOptions,
+    note: Note = lambda line: None,
 ) -> Parity:
     """Hold each plan against live runs of it, policies taking turns; ``ParameterError`` before anything starts."""
     for plan_of_arm in plans.values():
         refuse(plan_of_arm, backend)
         _refuse_own_lengths(plan_of_arm)
-    fitted = None if ask.calibrate is None else ask.calibrate(_calibration_runs(plans, backend, note))
+    fitted = None if options.calibrate is None else options.calibrate(_calibration_runs(plans, backend, note))
     chosen = dict(plans)
     if fitted is not None:
         settings = paths(fitted.overrides)
-        chosen = {arm: resolve(override(made.scenario, settings)) for arm, made in plans.items()}
-    predicted = {arm: simulate(made, REPLICATION) for arm, made in chosen.items()}
+        chosen = {arm: resolve(override(resolved.scenario, settings)) for arm, resolved in plans.items()}
+    predicted = {arm: simulate(resolved, REPLICATION) for arm, resolved in chosen.items()}
     trials: dict[str, list[Trial]] = {arm: [] for arm in plans}
     late: dict[str, list[float]] = {arm: [] for arm in plans}
-    for repeat in range(ask.repeats):
-        for arm, made in plans.items():
-            note(f"live run {repeat + 1} of {ask.repeats}: {arm}")
+    for repeat in range(options.repeats):
+        for arm, resolved in plans.items():
+            note(f"live run {repeat + 1} of {options.repeats}: {arm}")
             try:
-                found, discarded = tried(made, backend, ask.tries, note)
+                live_run, discarded = punctual_run(resolved, backend, options.tries, note)
             except NeverOnTimeError as never:
                 late[arm] += never.shares
-                if repeat == ask.repeats - 1 and not trials[arm]:
+                if repeat == options.repeats - 1 and not trials[arm]:
                     raise
                 note(f"{never}: {arm} goes without this one")
                 continue
             late[arm] += discarded
-            trials[arm].append(trial_of(found, chosen[arm]))
-            _save(ask.out, arm, f"live-{repeat}", found.run)
+            trials[arm].append(trial_of(live_run, chosen[arm]))
+            _save(options.out, arm, f"live-{repeat}", live_run.run)
     arms = [
-        ArmParity(arm, chosen[arm], predicted[arm], seen_of(predicted[arm]), tuple(trials[arm]), tuple(late[arm]))
+        ArmParity(
+            arm, chosen[arm], predicted[arm], observation_of(predicted[arm]), tuple(trials[arm]), tuple(late[arm])
+        )
         for arm in plans
     ]
     ranked = ranking(arms) if len(arms) > 1 else None
-    return Parity(name, ask.engine, backend.label, tuple(arms), ranked, () if fitted is None else fitted.lines)
+    return Parity(name, options.engine, backend.label, tuple(arms), ranked, () if fitted is None else fitted.lines)
 
 
 def chosen_plans(
@@ -110,15 +116,15 @@ def chosen_plans(
         return scenario.name, {arm or scenario.name: _planned(document, scenario, arm)}
     arms = document.arms()
     base_arm = arm or (arms[0] if arms else None)
-    base, made = document.resolve(base_arm), dict[str, ResolvedScenario]()
+    base, plans = document.resolve(base_arm), dict[str, ResolvedScenario]()
     for policy in policies:
         if policy in arms:
-            made[policy] = _planned(document, document.resolve(policy), policy)
+            plans[policy] = _planned(document, document.resolve(policy), policy)
         else:
-            made[policy] = _planned(document, override(base, {"policy": {"preset": policy}}), base_arm)
-    if len(made) < len(policies):
+            plans[policy] = _planned(document, override(base, {"policy": {"preset": policy}}), base_arm)
+    if len(plans) < len(policies):
         raise ParameterError("--policies", ",".join(policies), "different names")
-    return base.name, made
+    return base.name, plans
 
 
 def _planned(document: Document, scenario: Scenario, arm: str | None) -> ResolvedScenario:
@@ -128,9 +134,9 @@ def _planned(document: Document, scenario: Scenario, arm: str | None) -> Resolve
         raise document.scenario_error(error.errors, arm) from error
 
 
-def _refuse_own_lengths(made: ResolvedScenario) -> None:
+def _refuse_own_lengths(resolved: ResolvedScenario) -> None:
     """Lengths and outputs that nobody knows beforehand cannot be predicted sample by sample."""
-    live, workload = made.scenario.live, made.scenario.workload
+    live, workload = resolved.scenario.live, resolved.scenario.workload
     if live.task is not None:
         allowed = "none: with a task the model decides lengths, which no simulation foretells"
         raise ParameterError("live.task", live.task.name, allowed)
@@ -141,12 +147,12 @@ def _refuse_own_lengths(made: ResolvedScenario) -> None:
 def _calibration_runs(plans: Mapping[str, ResolvedScenario], backend: Backend, note: Note) -> list[FinishedRun]:
     """One live run of every policy, none of which is scored."""
     runs = []
-    for arm, made in plans.items():
+    for arm, resolved in plans.items():
         note(f"calibration run, not scored: {arm}")
-        runs.append(lived(made, backend).run)
+        runs.append(run_to_end(resolved, backend).run)
     return runs
 
 
-def _save(out: Path | None, arm: str, what: str, run: FinishedRun) -> None:
+def _save(out: Path | None, arm: str, name: str, run: FinishedRun) -> None:
     if out is not None:
-        write_run(out / arm_folder(arm) / what, run)
+        write_run(out / arm_folder(arm) / name, run)

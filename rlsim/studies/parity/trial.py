@@ -19,17 +19,17 @@ from rlsim.results.replay.decisions import NoJournal, ReplayError, replay
 from rlsim.results.replay.recording import recording_of, submit_lags, tells_steps
 from rlsim.sim.recorded import simulate_recorded
 from rlsim.studies.parity.end_order import Order, order_of
-from rlsim.studies.parity.observed import Seen, seen_of
+from rlsim.studies.parity.observed import RunObservation, observation_of
 
 REPLICATION = 0
 """All runs of a comparison meet the same prompts and the same luck: that of this replication."""
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RecordedRerun:
     """The simulation with the recorded durations of a live run."""
 
-    seen: Seen
+    observed: RunObservation
     order: Order
     unrecorded: int
     """Engine steps, trainings and the like beyond the record; those under way when a run ends are."""
@@ -44,14 +44,14 @@ class Trial:
     """One live run."""
 
     run: FinishedRun
-    seen: Seen
+    observed: RunObservation
     late_share: float
     """Of the engine steps of a paced engine."""
     decisions: int
     """Replayed."""
     policy_error: str
     """The first decision that a fresh controller takes differently; empty: none."""
-    again: Again | None
+    rerun: RecordedRerun | None
     """None where the engines do not tell their steps."""
 
 
@@ -64,7 +64,7 @@ class NeverOnTimeError(RlsimError):
         """Of late steps, run by run."""
 
 
-def tried(
+def punctual_run(
     plan: ResolvedScenario, backend: Backend, tries: int, note: Callable[[str], None]
 ) -> tuple[LiveRun, list[float]]:
     """A run with few enough late steps, and the late shares of those before it, which do not count.
@@ -73,10 +73,10 @@ def tried(
     """
     limit, discarded = plan.scenario.live.max_late_share, list[float]()
     while len(discarded) < tries:
-        made = lived(plan, backend)
-        share = late_share(made)
+        live_run = run_to_end(plan, backend)
+        share = late_share(live_run)
         if share <= limit:
-            return made, discarded
+            return live_run, discarded
         discarded.append(share)
         note(f"{share:.1%} of the steps were late (live.max_late_share {limit:.1%}): not counted, run again")
     shares = ", ".join(f"{share:.1%}" for share in discarded)
@@ -84,26 +84,28 @@ def tried(
     raise NeverOnTimeError(said, tuple(discarded))
 
 
-def lived(plan: ResolvedScenario, backend: Backend) -> LiveRun:
+def run_to_end(plan: ResolvedScenario, backend: Backend) -> LiveRun:
     """One live run to its last step; raises what stopped it."""
     with tempfile.TemporaryDirectory(prefix="rlsim-parity-") as work:
-        made = run_live(plan, backend, NoJournal(), Path(work), REPLICATION)
-    if made.ending.fault is not None:
-        raise made.ending.fault
-    return made
+        live_run = run_live(plan, backend, NoJournal(), Path(work), REPLICATION)
+    if live_run.ending.fault is not None:
+        raise live_run.ending.fault
+    return live_run
 
 
-def late_share(made: LiveRun) -> float:
+def late_share(live_run: LiveRun) -> float:
     """Of all engine steps."""
-    records = made.ending.records
+    records = live_run.ending.records
     steps = sum(row.steps for record in records for row in record.windows)
     return sum(record.late_steps for record in records) / steps if steps else 0.0
 
 
-def trial_of(made: LiveRun, plan: ResolvedScenario) -> Trial:
+def trial_of(live_run: LiveRun, plan: ResolvedScenario) -> Trial:
     """Read, replay and simulate again; ``plan`` is what the prediction is made from."""
-    run, seen = made.run, seen_of(made.run)
-    return Trial(run, seen, late_share(made), len(run.log.decisions), _policy_error(run), _again(run, plan, seen))
+    run, observed = live_run.run, observation_of(live_run.run)
+    return Trial(
+        run, observed, late_share(live_run), len(run.log.decisions), _policy_error(run), _again(run, plan, observed)
+    )
 
 
 def _policy_error(run: FinishedRun) -> str:
@@ -115,29 +117,29 @@ def _policy_error(run: FinishedRun) -> str:
     return ""
 
 
-def _again(run: FinishedRun, plan: ResolvedScenario, seen: Seen) -> Again | None:
+def _again(run: FinishedRun, plan: ResolvedScenario, observed: RunObservation) -> RecordedRerun | None:
     if not tells_steps(run.log):
         return None
     rerun = simulate_recorded(plan, recording_of(run.log, plan), run.replication)
-    simulated = seen_of(rerun.run)
-    order = order_of(seen.ends_seconds, simulated.ends_seconds, tie_seconds(run.log))
+    simulated = observation_of(rerun.run)
+    order = order_of(observed.ends_seconds, simulated.ends_seconds, tie_seconds(run.log))
     steps, others = _other_batches(run.log, rerun.run.log)
-    return Again(simulated, order, rerun.unrecorded_steps + rerun.unrecorded_others, steps, others)
+    return RecordedRerun(simulated, order, rerun.unrecorded_steps + rerun.unrecorded_others, steps, others)
 
 
 def _other_batches(live: RunLog, simulated: RunLog) -> tuple[int, int]:
     """Steps of each replica in order, side by side: how many, and how many of them hold something else."""
     mine, other = _batches(live), _batches(simulated)
-    pairs = [pair for replica, found in mine.items() for pair in zip(found, other.get(replica, ()), strict=False)]
+    pairs = [pair for replica, batches in mine.items() for pair in zip(batches, other.get(replica, ()), strict=False)]
     return len(pairs), sum(a != b for a, b in pairs)
 
 
 def _batches(log: RunLog) -> dict[int, list[tuple[int, int, int]]]:
     """(decodes, chunks, prefill tokens) of every engine step, by replica."""
-    found: dict[int, list[tuple[int, int, int]]] = {}
+    batches: dict[int, list[tuple[int, int, int]]] = {}
     for row in sorted(log.windows, key=lambda row: row.start):
-        found.setdefault(row.replica, []).extend([(row.decodes, row.chunks, row.prefill_tokens)] * row.steps)
-    return found
+        batches.setdefault(row.replica, []).extend([(row.decodes, row.chunks, row.prefill_tokens)] * row.steps)
+    return batches
 
 
 def tie_seconds(log: RunLog) -> float:

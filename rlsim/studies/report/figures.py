@@ -45,7 +45,7 @@ OF_RUN = {
 
 def shared(saved: Saved) -> list[Picture]:
     """Of all arms together."""
-    made = [
+    pictures = [
         *_read(saved.directory / "step_time.png", "Step time of the arms, and what was published"),
         *_read(saved.directory / "utilisation.png", "What the GPUs spend their time on"),
     ]
@@ -53,8 +53,8 @@ def shared(saved: Saved) -> list[Picture]:
     if len(runs) > 1:
         note = "First replication of each arm, one time axis; dashed: weights version published"
         drawn = timelines(runs, "Timelines of the arms", note)
-        made.append(_picture("Timelines of the arms on one axis", png(drawn)))
-    return [*made, *_progress(saved), *_allotted(saved)]
+        pictures.append(_picture("Timelines of the arms on one axis", png(drawn)))
+    return [*pictures, *_progress(saved), *_allotted(saved)]
 
 
 def of_arm(arm: SavedArm) -> list[Picture]:
@@ -100,11 +100,11 @@ def _allotted(saved: Saved) -> Iterator[Picture]:
     runs = {arm.name: _columns(arm, "allotted") for arm in saved.arms}
     if not all(runs.values()):
         return
-    found = iter(allotted([columns for some in runs.values() for columns in some]))
-    maps = {arm: [next(found) for _ in some] for arm, some in runs.items()}
-    for what, counted in WHAT.items():
+    allocations = iter(allotted([columns for columns_by_run in runs.values() for columns in columns_by_run]))
+    maps = {arm: [next(allocations) for _ in columns_by_run] for arm, columns_by_run in runs.items()}
+    for unit, counted in WHAT.items():
         title = f"Which prompts got the {counted.name}"
-        yield _picture(f"{title}, by success probability", png(allotted_map(maps, what, title)))
+        yield _picture(f"{title}, by success probability", png(allotted_map(maps, unit, title)))
 
 
 def _columns(arm: SavedArm, table: str) -> list[Columns]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rlsim.results.store import replacing
 from rlsim.studies.report.figures import of_arm, shared
 from rlsim.studies.report.saved import Saved, read_saved
-from rlsim.studies.report.tables import views
+from rlsim.studies.report.tables import report_tables
 
 HERE = Path(__file__).parent
 
@@ -40,7 +40,7 @@ def html(saved: Saved) -> str:
     return environment.get_template("page.html.jinja").render(
         saved=saved,
         style=style,
-        views=views(saved),
+        report_tables=report_tables(saved),
         shared=shared(saved),
         of_arm={arm.name: of_arm(arm) for arm in saved.arms},
         labels=labels(saved),
@@ -52,14 +52,14 @@ def html(saved: Saved) -> str:
 def labels(saved: Saved) -> list[str]:
     """What must be known before any number is read."""
     texts = [source.text for arm in saved.arms for source in arm.sources if source.what == "execution"]
-    found = []
+    names = []
     if any("EMULATED" in text for text in texts) or "EMULATED" in saved.name:
-        found.append("EMULATED")
+        names.append("EMULATED")
     if texts or "LIVE on" in saved.name:
-        found.append("LIVE")
+        names.append("LIVE")
     if any(arm.estimated for arm in saved.arms):
-        found.append("ESTIMATE")
-    return found
+        names.append("ESTIMATE")
+    return names
 
 
 def sources(saved: Saved) -> list[tuple[str, str, bool, str]]:

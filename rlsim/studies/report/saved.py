@@ -106,7 +106,7 @@ def read_saved(directory: Path) -> Saved:
     Raises ``ParameterError`` with the file for what is not there or is not what rlsim writes, ``ScenarioError`` for
     a ``scenario.yaml`` that this rlsim refuses.
     """
-    root = next((place for place in _places(directory) if (place / COMPARISON).is_file()), None)
+    root = next((folder for folder in _folders(directory) if (folder / COMPARISON).is_file()), None)
     if root is None:
         raise ParameterError(str(directory), f"no {COMPARISON} there or above it", ALLOWED)
     whole = _json(root / COMPARISON)
@@ -119,7 +119,7 @@ def read_saved(directory: Path) -> Saved:
     return saved if root == directory else _one_arm(saved, directory)
 
 
-def _places(directory: Path) -> list[Path]:
+def _folders(directory: Path) -> list[Path]:
     """The directory itself, and above it as far as a replication's is below the whole."""
     path = directory.resolve()
     return [directory, path.parent, path.parent.parent]
@@ -137,7 +137,7 @@ def _one_arm(saved: Saved, directory: Path) -> Saved:
 
 def _saved(root: Path, whole: Mapping[str, Any]) -> Saved:
     path = root / PROVENANCE
-    arms = tuple(_arm(root, name, told) for name, told in whole["arms"].items())
+    arms = tuple(_arm(root, name, section) for name, section in whole["arms"].items())
     if not arms:
         raise ValueError("no arms")
     return Saved(
@@ -150,15 +150,15 @@ def _saved(root: Path, whole: Mapping[str, Any]) -> Saved:
     )
 
 
-def _arm(root: Path, name: str, told: Mapping[str, Any]) -> SavedArm:
+def _arm(root: Path, name: str, section: Mapping[str, Any]) -> SavedArm:
     from rlsim.scenario.document import load
 
     folder = root / arm_folder(name)
     path = folder / SCENARIO
     scenario = load(str(path)).resolve()
-    sources = tuple(SavedSource(str(s["what"]), str(s["text"]), bool(s["estimate"])) for s in told["sources"])
-    metrics = _flat(told["replications"])
-    return SavedArm(name, folder, metrics, scenario, _text(path), str(told["verdict"]), sources)
+    sources = tuple(SavedSource(str(s["what"]), str(s["text"]), bool(s["estimate"])) for s in section["sources"])
+    metrics = _flat(section["replications"])
+    return SavedArm(name, folder, metrics, scenario, _text(path), str(section["verdict"]), sources)
 
 
 def _flat(runs: Sequence[Mapping[str, Any]]) -> tuple[Flat, ...]:
@@ -180,20 +180,24 @@ def _scalars() -> Iterator[tuple[str, Any]]:
     return ((field.name, kinds[str(field.type)]) for field in fields(Metrics) if str(field.type) in kinds)
 
 
-def _shift(told: Mapping[str, Any]) -> SavedShift:
+def _shift(section: Mapping[str, Any]) -> SavedShift:
     return SavedShift(
-        str(told["arm"]), str(told["key"]), float(told["value"]), str(told["reason"]), float(told["change"])
+        str(section["arm"]),
+        str(section["key"]),
+        float(section["value"]),
+        str(section["reason"]),
+        float(section["change"]),
     )
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(_text(path))
+        content = json.loads(_text(path))
     except (ValueError, RecursionError) as error:
         raise ParameterError(str(path), f"no JSON ({error})", ALLOWED) from None
-    if not isinstance(found, dict):
-        raise ParameterError(str(path), type(found).__name__, ALLOWED)
-    return found
+    if not isinstance(content, dict):
+        raise ParameterError(str(path), type(content).__name__, ALLOWED)
+    return content
 
 
 def _text(path: Path) -> str:

@@ -33,7 +33,7 @@ PARTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReportTable:
     """A table as it is shown; the first cell of a row names it."""
 
     title: str
@@ -42,13 +42,13 @@ class View:
     rows: tuple[tuple[str, ...], ...]
 
 
-def views(saved: Saved) -> list[View]:
+def report_tables(saved: Saved) -> list[ReportTable]:
     """All of them, in the order of the page; without the parts that nothing is to be said of."""
-    found = [_step_times(saved), _parts(saved), _uses(saved), _staleness(saved), _ledger(saved), _costs(saved)]
-    return found + ([_sensitivity(saved)] if saved.shifts else [])
+    tables = [_step_times(saved), _parts(saved), _uses(saved), _staleness(saved), _ledger(saved), _costs(saved)]
+    return tables + ([_sensitivity(saved)] if saved.shifts else [])
 
 
-def _step_times(saved: Saved) -> View:
+def _step_times(saved: Saved) -> ReportTable:
     percent = f"{saved.confidence:.0%}"
     columns = (
         "arm", f"step, s ± {percent}", "published, s", "error", f"less first, s ± {percent}", f"speed-up ({percent})",
@@ -59,12 +59,12 @@ def _step_times(saved: Saved) -> View:
         f"Means over {counts} replications with t intervals; less first and speed-up are paired: every arm meets the "
         "same prompts and the same luck. A single run has no interval."
     )
-    return View("Step time", note, columns, tuple(_step_row(saved.arms[0], arm) for arm in saved.arms))
+    return ReportTable("Step time", note, columns, tuple(_step_row(saved.arms[0], arm) for arm in saved.arms))
 
 
 def _ends(counts: Iterator[int]) -> list[int]:
-    found = sorted(counts)
-    return [found[0], found[-1]]
+    ascending = sorted(counts)
+    return [ascending[0], ascending[-1]]
 
 
 def _step_row(first: SavedArm, arm: SavedArm) -> tuple[str, ...]:
@@ -91,9 +91,9 @@ def _difference(arm: SavedArm, first: SavedArm) -> Estimate:
 
 
 def _speedup(first: SavedArm, arm: SavedArm) -> str:
-    found = paired_ratio(*_pairs(first, arm), first.scenario.run.confidence)
-    interval = "" if found.low is None or found.high is None else f" ({found.low:.2f} to {found.high:.2f})"
-    return f"{found.mean:.2f}×{interval}"
+    estimate = paired_ratio(*_pairs(first, arm), first.scenario.run.confidence)
+    interval = "" if estimate.low is None or estimate.high is None else f" ({estimate.low:.2f} to {estimate.high:.2f})"
+    return f"{estimate.mean:.2f}×{interval}"
 
 
 def _published(arm: SavedArm) -> tuple[str, str]:
@@ -104,14 +104,14 @@ def _published(arm: SavedArm) -> tuple[str, str]:
     return f"{row.measured:g}", f"{error:+.1%} ({'fitted' if row.calibrated else 'a prediction'})"
 
 
-def _estimate(found: Estimate, form: str = ".1f") -> str:
-    mean = f"{found.mean:{form}}"
-    if found.low is None or found.high is None:
+def _estimate(estimate: Estimate, form: str = ".1f") -> str:
+    mean = f"{estimate.mean:{form}}"
+    if estimate.low is None or estimate.high is None:
         return mean
-    return f"{mean} ± {(found.high - found.low) / 2:{form.removeprefix('+')}}"
+    return f"{mean} ± {(estimate.high - estimate.low) / 2:{form.removeprefix('+')}}"
 
 
-def _parts(saved: Saved) -> View:
+def _parts(saved: Saved) -> ReportTable:
     note = "Seconds of a step, means; generation runs beside the rest where rollout has GPUs of its own."
     names = {
         **PARTS,
@@ -122,7 +122,7 @@ def _parts(saved: Saved) -> View:
     rows = tuple(
         (arm.name, *(_part(arm, name) for name in names), f"{arm.mean('tail_share'):.0%}") for arm in saved.arms
     )
-    return View("What a step is made of", note, ("arm", *names.values(), "tail of generation"), rows)
+    return ReportTable("What a step is made of", note, ("arm", *names.values(), "tail of generation"), rows)
 
 
 def _part(arm: SavedArm, name: str) -> str:
@@ -131,18 +131,18 @@ def _part(arm: SavedArm, name: str) -> str:
     return f"{arm.mean(name):,.0f}" if name == "response_tokens_mean" else f"{arm.mean(name):.1f}"
 
 
-def _uses(saved: Saved) -> View:
-    found = [(arm, role, shares) for arm in saved.arms for role, shares in _roles(arm)]
+def _uses(saved: Saved) -> ReportTable:
+    role_shares = [(arm, role, shares) for arm in saved.arms for role, shares in _roles(arm)]
     shown = [
-        use for use in ordered(use for *_, shares in found for use in shares)
-        if any(shares.get(use, 0.0) >= LEAST_SHARE for *_, shares in found)
+        use for use in ordered(use for *_, shares in role_shares for use in shares)
+        if any(shares.get(use, 0.0) >= LEAST_SHARE for *_, shares in role_shares)
     ]  # fmt: skip
     rows = tuple(
         (arm.name, role, *(f"{100 * shares.get(use, 0.0):.0f}" if shares.get(use) else "" for use in shown))
-        for arm, role, shares in found
+        for arm, role, shares in role_shares
     )
     note = "Per cent of the GPU-seconds of the measured window; means over replications."
-    return View("GPU time by use", note, ("arm", "GPUs", *(cause(use).label for use in shown)), rows)
+    return ReportTable("GPU time by use", note, ("arm", "GPUs", *(cause(use).label for use in shown)), rows)
 
 
 def _roles(arm: SavedArm) -> Iterator[tuple[str, dict[str, float]]]:
@@ -163,20 +163,20 @@ def _shares(arm: SavedArm, prefix: str) -> dict[str, float]:
     return {use: arm.mean(prefix + use) for use in uses}
 
 
-def _staleness(saved: Saved) -> View:
+def _staleness(saved: Saved) -> ReportTable:
     note = "Mean (most) over trained samples, in published weights versions; the intra-batch lag in optimizer updates."
     rows = tuple(
         (arm.name, *(f"{arm.mean(f'{lag}_mean'):.2f} ({_most(arm, f'{lag}_max'):.0f})" for lag in LAGS))
         for arm in saved.arms
     )
-    return View("Staleness", note, ("arm", *LAGS.values()), rows)
+    return ReportTable("Staleness", note, ("arm", *LAGS.values()), rows)
 
 
 def _most(arm: SavedArm, metric: str) -> float:
     return max(arm.values(metric))
 
 
-def _ledger(saved: Saved) -> View:
+def _ledger(saved: Saved) -> ReportTable:
     fates = dict.fromkeys(
         key.removeprefix("ledger_tokens.")
         for arm in saved.arms for run in arm.metrics for key, value in run.items()
@@ -185,7 +185,7 @@ def _ledger(saved: Saved) -> View:
     rows = tuple(_ledger_row(arm, list(fates)) for arm in saved.arms)
     note = "What became of every generated response token, per cent of the whole run; the fates must sum to all."
     titles = (fate.replace("_", " ") for fate in fates)
-    return View("Token ledger", note, ("arm", "generated, tokens", *titles, "closes"), rows)
+    return ReportTable("Token ledger", note, ("arm", "generated, tokens", *titles, "closes"), rows)
 
 
 def _ledger_row(arm: SavedArm, fates: Sequence[str]) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def _ledger_row(arm: SavedArm, fates: Sequence[str]) -> tuple[str, ...]:
     return arm.name, f"{generated:,.0f}", *shares, "yes" if closes else "NO"
 
 
-def _costs(saved: Saved) -> View:
+def _costs(saved: Saved) -> ReportTable:
     sources = dict.fromkeys(str(run["price_source"]) for arm in saved.arms for run in arm.metrics)
     note = f"The price: {'; '.join(sources)}."
     rows = tuple(
@@ -205,10 +205,10 @@ def _costs(saved: Saved) -> View:
         )
         for arm in saved.arms
     )  # fmt: skip
-    return View("Cost", note, ("arm", "GPUs in use", "USD a GPU-hour", *COSTS.values()), rows)
+    return ReportTable("Cost", note, ("arm", "GPUs in use", "USD a GPU-hour", *COSTS.values()), rows)
 
 
-def _sensitivity(saved: Saved) -> View:
+def _sensitivity(saved: Saved) -> ReportTable:
     rows = tuple((s.key, f"{s.value:g}", s.arm, f"{s.change:+.1%}", s.reason) for s in saved.shifts)
     note = "Inputs that had to be assumed: change of the step time with another value, one paired replication."
-    return View("Assumed inputs", note, ("key", "other value", "arm", "step time", "assumed because"), rows)
+    return ReportTable("Assumed inputs", note, ("key", "other value", "arm", "step time", "assumed because"), rows)

@@ -35,7 +35,7 @@ MakeRun = Callable[[RunRequest], RunRecord]
 Files = dict[str, bytes]
 
 
-class Backend(AbstractContextManager["Backend"], Protocol):
+class RunBackend(AbstractContextManager["RunBackend"], Protocol):
     """Makes runs somewhere."""
 
     def records(self, requests: Sequence[RunRequest]) -> Iterator[tuple[RunRequest, RunRecord]]:
@@ -46,18 +46,18 @@ class Backend(AbstractContextManager["Backend"], Protocol):
 class RunExecutor:
     """Makes the runs that a store lacks and keeps them there; ``made`` and ``kept`` count both kinds."""
 
-    def __init__(self, backend: Backend, store: RunStore, done: Callable[[int], None] = lambda runs: None) -> None:
+    def __init__(self, backend: RunBackend, store: RunStore, done: Callable[[int], None] = lambda runs: None) -> None:
         self._backend, self._store, self._done = backend, store, done
         self._own: set[RunKey] = set()
         self._kept: set[RunKey] = set()
 
     @property
-    def made(self) -> int:
+    def runs_made(self) -> int:
         """Runs made by this executor."""
         return len(self._own)
 
     @property
-    def kept(self) -> int:
+    def runs_kept(self) -> int:
         """Runs that were in the store already."""
         return len(self._kept)
 
@@ -209,7 +209,9 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -223,7 +225,9 @@ class Processes:
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_begin_worker)
         pool = self._pool
         try:
-            futures = {pool.submit(_make_apart, self._make, replace(one, resolved=None)): one for one in requests}
+            futures = {
+                pool.submit(_make_apart, self._make, replace(request, resolved=None)): request for request in requests
+            }
             for future in as_completed(futures):
                 yield futures[future], _stamped(future.result())
         except BrokenProcessPool as error:
@@ -247,7 +251,9 @@ class RayTasks:
         self._is_ours = join_cluster(self._address, os.cpu_count() or 1)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._is_ours:
             import ray
 

@@ -89,10 +89,10 @@ def _outside(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def _module_digest(module: str) -> str:
     try:
-        found = find_spec(module)
+        spec = find_spec(module)
     except (ImportError, ValueError):
         return ""
-    return _digest(found.origin) if found is not None and found.origin else ""
+    return _digest(spec.origin) if spec is not None and spec.origin else ""
 
 
 @lru_cache(maxsize=256)

@@ -119,7 +119,7 @@ def number(record: RunRecord, metric: str) -> float:
     if not isinstance(value, int | float):
         value = record.flat().get(metric)
     if isinstance(value, str | bool) or value is None:
-        names = [name for name, found in record.flat().items() if not isinstance(found, str | bool)]
+        names = [name for name, flat_value in record.flat().items() if not isinstance(flat_value, str | bool)]
         raise unknown("--metric", metric, names)
     return float(value)
 

@@ -81,10 +81,10 @@ def _error(arm: Arm) -> str:
     return f"{arm.error:+.1%} (fitted)" if arm.published.calibrated else f"{arm.error:+.1%}"
 
 
-def _estimate(found: Estimate, sign: str = "") -> str:
-    if found.low is None or found.high is None:
-        return f"{found.mean:{sign}.1f}"
-    return f"{found.mean:{sign}.1f} ± {(found.high - found.low) / 2:.1f}"
+def _estimate(estimate: Estimate, sign: str = "") -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.mean:{sign}.1f}"
+    return f"{estimate.mean:{sign}.1f} ± {(estimate.high - estimate.low) / 2:.1f}"
 
 
 def _uses(comparison: Comparison) -> Table:
@@ -185,7 +185,7 @@ def budgets_used(arms: Sequence[Arm]) -> Iterator[str]:
     for arm in arms:
         ends = [(run.metrics.ended_by, run.metrics.steps) for run in arm.outcomes if BUDGET in run.metrics.ended_by]
         for keys in dict.fromkeys(keys for keys, _ in ends):
-            steps = sorted(steps for found, steps in ends if found == keys)
+            steps = sorted(steps for ended_by, steps in ends if ended_by == keys)
             after = " to ".join(dict.fromkeys(str(count) for count in (steps[0], steps[-1])))
             yield f"{arm.name}: {len(steps)} of {len(arm.outcomes)} runs ended by {keys}, after {after} steps."
 
@@ -222,6 +222,6 @@ def _sources(comparison: Comparison) -> Iterator[str]:
     for arm in comparison.arms:
         for source in arm.plan.sources:
             known.setdefault((source.what, source.text, source.estimate), []).append(arm.name)
-    for (what, text, estimate), arms in known.items():
+    for (subject, text, estimate), arms in known.items():
         only = "" if len(arms) == len(comparison.arms) else f" ({', '.join(arms)})"
-        yield f"{'ESTIMATE' if estimate else 'Source'}, {what}: {text}{only}."
+        yield f"{'ESTIMATE' if estimate else 'Source'}, {subject}: {text}{only}."

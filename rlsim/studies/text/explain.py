@@ -10,7 +10,7 @@ from typing import Any
 from rlsim import __version__
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.statistics import Estimate
-from rlsim.studies.explain.cases import SIZE_WITHIN, Answer
+from rlsim.studies.explain.cases import SIZE_WITHIN, CaseResult
 from rlsim.studies.explain.explain import Effect, Explanation, evidence
 
 WIDTH = 150
@@ -25,7 +25,7 @@ def explanation_text(explanation: Explanation, plan: ResolvedScenario) -> str:
         explanation.outcome.verdict,
         "",
     ]
-    lines += [f"  {what:<13} {says}" for what, says in evidence(explanation.outcome.metrics, plan)]
+    lines += [f"  {measured_text:<13} {says}" for measured_text, says in evidence(explanation.outcome.metrics, plan)]
     lines += ["", *_helps(explanation), *_sources(plan)]
     return "\n".join(lines) + "\n"
 
@@ -65,57 +65,57 @@ def shown(estimate: Estimate) -> str:
     return f"{estimate.mean:.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
 
 
-def answer_text(answer: Answer) -> str:
+def case_text(result: CaseResult) -> str:
     """One case in full."""
-    case = answer.case
+    case = result.case
     lines = [
         f"{case.id}: {case.question}",
         f"  observed    {case.observed} ({case.source})",
-        f"  simulated   {what(answer)} {shown(answer.simulated)}, seen: {expected(answer)}",
-        f"  agrees      {verdict(answer)}",
-        *(f"  assumed     {given}" for given in case.assumptions),
+        f"  simulated   {measured_text(result)} {shown(result.simulated)}, seen: {expected(result)}",
+        f"  agrees      {verdict(result)}",
+        *(f"  assumed     {assumption}" for assumption in case.assumptions),
     ]
     return "\n".join(lines + ([f"  reading     {case.reading}"] if case.reading else [])) + "\n"
 
 
-def what(answer: Answer) -> str:
+def measured_text(result: CaseResult) -> str:
     """What is measured, in words."""
-    over = f" over {answer.case.over}" if answer.case.over else ""
-    return f"{answer.case.measure} of {answer.case.arm}{over}:"
+    over = f" over {result.case.over}" if result.case.over else ""
+    return f"{result.case.measure} of {result.case.arm}{over}:"
 
 
-def expected(answer: Answer) -> str:
+def expected(result: CaseResult) -> str:
     """Direction and size of the observation."""
-    case = answer.case
+    case = result.case
     return f"{case.direction} {case.than:g}" + ("" if case.size is None else f", {case.size:.3g}")
 
 
-def verdict(answer: Answer) -> str:
+def verdict(result: CaseResult) -> str:
     """Whether direction and size agree."""
-    if answer.error is None:
-        return f"direction {answer.direction}"
-    return f"direction {answer.direction}, size {answer.size} ({answer.error:+.0%})"
+    if result.error is None:
+        return f"direction {result.direction}"
+    return f"direction {result.direction}, size {result.size} ({result.error:+.0%})"
 
 
-def score(answers: Sequence[Answer]) -> str:
+def score(results: Sequence[CaseResult]) -> str:
     """How many agree."""
-    directions = sum(answer.direction == "yes" for answer in answers)
-    sized = [answer for answer in answers if answer.size is not None]
-    within = sum(answer.size == "yes" for answer in sized)
-    agree = sum(answer.agrees for answer in answers)
+    directions = sum(result.direction == "yes" for result in results)
+    sized = [result for result in results if result.size is not None]
+    within = sum(result.size == "yes" for result in sized)
+    agree = sum(result.agrees for result in results)
     return (
-        f"{len(answers)} cases: {directions} reproduce the direction (whole interval), {within} of {len(sized)} sizes "
+        f"{len(results)} cases: {directions} reproduce the direction (whole interval), {within} of {len(sized)} sizes "
         f"are within {SIZE_WITHIN:.0%}; {agree} agree in both."
     )
 
 
-def cells(answer: Answer) -> tuple[str, ...]:
+def cells(result: CaseResult) -> tuple[str, ...]:
     """A row of the table."""
-    case = answer.case
-    return case.id, case.question, case.observed, f"{what(answer)} {shown(answer.simulated)}", verdict(answer)
+    case = result.case
+    return case.id, case.question, case.observed, f"{measured_text(result)} {shown(result.simulated)}", verdict(result)
 
 
-def table_text(answers: Sequence[Answer]) -> str:
+def table_text(results: Sequence[CaseResult]) -> str:
     """One row a case, then how many agree."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -124,20 +124,20 @@ def table_text(answers: Sequence[Answer]) -> str:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     for title in COLUMNS:
         table.add_column(title)
-    for answer in answers:
-        table.add_row(*cells(answer))
+    for result in results:
+        table.add_row(*cells(result))
     out = StringIO()
     Console(file=out, width=WIDTH, highlight=False, markup=False).print(table)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    return "\n".join([*lines, "", score(answers)]) + "\n"
+    return "\n".join([*lines, "", score(results)]) + "\n"
 
 
-def answers_json(answers: Sequence[Answer]) -> str:
+def answers_json(results: Sequence[CaseResult]) -> str:
     """The same for machines."""
-    return _json({"cases": [_answer(answer) for answer in answers], "score": score(answers)})
+    return _json({"cases": [_case_json(result) for result in results], "score": score(results)})
 
 
-def explanation_json(explanation: Explanation, plan: ResolvedScenario, answer: Answer | None) -> str:
+def explanation_json(explanation: Explanation, plan: ResolvedScenario, result: CaseResult | None) -> str:
     """The same for machines."""
     effects = [
         {
@@ -156,18 +156,18 @@ def explanation_json(explanation: Explanation, plan: ResolvedScenario, answer: A
             "changes_tried": explanation.tried,
             "changes": effects,
             "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],
-            "case": None if answer is None else _answer(answer),
+            "case": None if result is None else _case_json(result),
         }
     )
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
-    simulated = {"simulated": _estimate(answer.simulated), "direction_agrees": answer.direction}
-    return {**answer.case.model_dump(mode="json"), **simulated, "size_error": answer.error, "agrees": answer.agrees}
+def _case_json(result: CaseResult) -> dict[str, Any]:
+    simulated = {"simulated": _estimate(result.simulated), "direction_agrees": result.direction}
+    return {**result.case.model_dump(mode="json"), **simulated, "size_error": result.error, "agrees": result.agrees}
 
 
-def _estimate(found: Estimate) -> dict[str, Any]:
-    return {"mean": found.mean, "low": found.low, "high": found.high, "replications": found.n}
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "replications": estimate.n}
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from rlsim import __version__
 from rlsim.results.statistics import Estimate
-from rlsim.studies.optimize.decide import MARGIN, Decision
 from rlsim.studies.optimize.explore import is_exhaustive
-from rlsim.studies.optimize.scoring import COST, Scored
+from rlsim.studies.optimize.scoring import COST, EvaluatedPoint
+from rlsim.studies.optimize.selection import MARGIN, Selection
 from rlsim.studies.optimize.sensitivity import Robust, Swing
-from rlsim.studies.optimize.study import Answer
+from rlsim.studies.optimize.study import OptimizeResult
 from rlsim.studies.text.sweep import label, new_table, short, shown, shown_mean, source_lines, varying
 from rlsim.studies.text.table import rendered
 
@@ -36,149 +36,152 @@ OBJECTIVES = {
 }
 
 
-def as_text(answer: Answer) -> str:
+def as_text(result: OptimizeResult) -> str:
     """The choice, how sure and how flat it is, what it was chosen from, and what would change it."""
-    if answer.decision is None:
-        return "".join(f"{line}\n" for line in ("No feasible choice.", *_search_lines(answer)))
-    names = _names(answer)
-    lines = [*_choice_lines(answer, answer.decision, names), "", *_search_lines(answer), ""]
-    tables = [_contenders(answer, answer.decision, names)]
-    tables += [_robust(answer.robust, names)] if answer.robust is not None and answer.robust.points else []
-    tables += [_tornado(answer.swings, answer.decision, names)] if answer.swings else []
+    if result.selection is None:
+        return "".join(f"{line}\n" for line in ("No feasible choice.", *_search_lines(result)))
+    names = _names(result)
+    lines = [*_choice_lines(result, result.selection, names), "", *_search_lines(result), ""]
+    tables = [_contenders(result, result.selection, names)]
+    tables += [_robust(result.robust, names)] if result.robust is not None and result.robust.points else []
+    tables += [_tornado(result.swings, result.selection, names)] if result.swings else []
     text = "".join(f"{line}\n" for line in lines) + rendered(tables)
-    return text + "".join(f"{line}\n" for line in _notes(answer, answer.decision, names))
+    return text + "".join(f"{line}\n" for line in _notes(result, result.selection, names))
 
 
-def as_json(answer: Answer) -> str:
+def as_json(result: OptimizeResult) -> str:
     """Everything, for machines."""
-    decision = answer.decision
+    selection = result.selection
     whole = {
-        "name": answer.scenario,
+        "name": result.scenario,
         "rlsim": __version__,
-        "search": answer.question.search.model_dump(mode="json"),
-        "points": answer.question.space.size,
-        "points_simulated": len(answer.spent.points),
-        "runs_made": answer.spent.made,
-        "runs_reused": answer.spent.reused,
-        "infeasible": {kind: {"points": count, "first": text} for kind, (count, text) in answer.infeasible.items()},
-        "best": None if decision is None else _point(decision.best, decision),
-        "contenders": [] if decision is None else [_point(one, decision) for one in decision.contenders],
-        "robust": None if answer.robust is None else asdict(answer.robust),
-        "sensitivity": [{**asdict(one), "changes_the_choice": one.changes_the_choice} for one in answer.swings],
-        "unjudged": answer.unjudged,
-        "marginal": [asdict(one) for one in answer.more],
+        "search": result.request.search.model_dump(mode="json"),
+        "points": result.request.space.size,
+        "points_simulated": len(result.spent.points),
+        "runs_made": result.spent.runs_made,
+        "runs_reused": result.spent.runs_reused,
+        "infeasible": {kind: {"points": count, "first": text} for kind, (count, text) in result.infeasible.items()},
+        "best": None if selection is None else _point(selection.best, selection),
+        "contenders": [] if selection is None else [_point(evaluated, selection) for evaluated in selection.contenders],
+        "robust": None if result.robust is None else result.robust.to_dict(),
+        "sensitivity": [{**asdict(swing), "changes_the_choice": swing.changes_the_choice} for swing in result.swings],
+        "unjudged": result.unjudged,
+        "marginal": [asdict(marginal) for marginal in result.marginal],
     }
     return json.dumps(whole, indent=1) + "\n"
 
 
-def _point(one: Scored, decision: Decision) -> dict[str, Any]:
+def _point(evaluated: EvaluatedPoint, selection: Selection) -> dict[str, Any]:
     return {
-        "levels": one.candidate.variant.levels,
-        "gpus": one.candidate.gpus,
-        "usd_per_hour": one.candidate.usd_per_hour,
-        "objective": asdict(one.estimate(one.objective)),
-        "step_seconds": asdict(one.estimate("step_seconds")),
-        COST: asdict(one.estimate(COST)),
-        "start_lag_max": max(one.values("start_lag_max")),
-        "ratio_to_best": asdict(decision.ratio(one)),
-        "on_front": one in decision.front,
-        "as_written": one in decision.written,
-        "tied_with_best": one in decision.tied,
-        "run": one.result.runs[0].identity,
+        "levels": evaluated.candidate.variant.levels,
+        "gpus": evaluated.candidate.gpus,
+        "usd_per_hour": evaluated.candidate.usd_per_hour,
+        "objective": asdict(evaluated.estimate(evaluated.objective)),
+        "step_seconds": asdict(evaluated.estimate("step_seconds")),
+        COST: asdict(evaluated.estimate(COST)),
+        "start_lag_max": max(evaluated.values("start_lag_max")),
+        "ratio_to_best": asdict(selection.ratio(evaluated)),
+        "on_front": evaluated in selection.front,
+        "as_written": evaluated in selection.written,
+        "tied_with_best": evaluated in selection.tied,
+        "run": evaluated.result.runs[0].identity,
     }
 
 
-def _names(answer: Answer) -> list[str]:
-    axes = answer.question.space.axes
+def _names(result: OptimizeResult) -> list[str]:
+    axes = result.request.space.axes
     return [axis.name for axis in axes if len(axis.factor.levels) > 1] or [axis.name for axis in axes]
 
 
-def _choice_lines(answer: Answer, decision: Decision, names: Sequence[str]) -> Iterator[str]:
-    best = decision.best
-    what = OBJECTIVES[best.objective]
-    yield f"{answer.scenario}: least {what}"
+def _choice_lines(result: OptimizeResult, selection: Selection, names: Sequence[str]) -> Iterator[str]:
+    best = selection.best
+    objective = OBJECTIVES[best.objective]
+    yield f"{result.scenario}: least {objective}"
     yield f"Choice: {label(best.candidate.variant.levels, names)}"
     step, usd = shown(best.estimate("step_seconds")), shown(best.estimate(COST))
     lag = max(best.values("start_lag_max"))
     yield f"  step {step} s, {usd} USD per million trained tokens, start lag at most {lag:g}"
-    if decision.best.target is not None:
+    if selection.best.target is not None:
         seconds, money = shown(best.estimate("seconds_to_target")), shown(best.estimate("usd_to_target"))
         yield f"  ESTIMATE: to a success rate of {best.target:g} in {seconds} s, for {money} USD (docs: learning model)"
     yield f"  {best.candidate.gpus} GPUs, {best.candidate.usd_per_hour:.2f} USD an hour"
-    yield f"  {_flatness(decision, names)}"
-    for one in decision.written:
-        levels = label(one.candidate.variant.levels, names)
-        yield f"As written ({levels}): {shown(decision.ratio(one), '.3f')} times the choice's {what}."
+    yield f"  {_flatness(selection, names)}"
+    for evaluated in selection.written:
+        levels = label(evaluated.candidate.variant.levels, names)
+        yield f"As written ({levels}): {shown(selection.ratio(evaluated), '.3f')} times the choice's {objective}."
 
 
-def _flatness(decision: Decision, names: Sequence[str]) -> str:
-    flat = decision.flat
+def _flatness(selection: Selection, names: Sequence[str]) -> str:
+    flat = selection.flat
     if len(flat) == 1:
         return f"No other point that was looked at is within {MARGIN:.0%} of it."
-    levels = [one.candidate.variant.levels for one in flat]
+    levels = [evaluated.candidate.variant.levels for evaluated in flat]
     spans = [f"{short(name, names)} {_span(name, levels)}" for name in varying(levels)]
-    tied = sum(one in decision.tied for one in flat) - 1
+    tied = sum(evaluated in selection.tied for evaluated in flat) - 1
     apart = f"{tied} of them not told apart from it by these replications" if tied else "all told apart from it"
     return f"Flat: {len(flat) - 1} more point(s) within {MARGIN:.0%} of it ({apart}): {', '.join(spans)}."
 
 
 def _span(name: str, levels: Sequence[dict[str, str]]) -> str:
-    return "{" + ", ".join(dict.fromkeys(one[name] for one in levels)) + "}"
+    return "{" + ", ".join(dict.fromkeys(point_levels[name] for point_levels in levels)) + "}"
 
 
-def _search_lines(answer: Answer) -> Iterator[str]:
-    space, search = answer.question.space, answer.question.search
-    how = "tried out" if is_exhaustive(space, search.evaluations) else "searched (TPE and descents)"
-    points = len({at for case, at in answer.spent.points if not case})
-    infeasible = sum(count for count, _ in answer.infeasible.values())
-    yield f"{space.size} points {how}: {points} simulated, {infeasible} seen to be infeasible."
-    yield f"  {answer.spent.made + answer.spent.reused} runs, those for doubts included"
-    for kind, (count, text) in answer.infeasible.items():
+def _search_lines(result: OptimizeResult) -> Iterator[str]:
+    space, search = result.request.space, result.request.search
+    method = "tried out" if is_exhaustive(space, search.evaluations) else "searched (TPE and descents)"
+    points = len({point for state, point in result.spent.points if not state})
+    infeasible = sum(count for count, _ in result.infeasible.values())
+    yield f"{space.size} points {method}: {points} simulated, {infeasible} seen to be infeasible."
+    yield f"  {result.spent.runs_made + result.spent.runs_reused} runs, those for doubts included"
+    for kind, (count, text) in result.infeasible.items():
         yield f"  infeasible, {kind}: {count} (first: {text})"
-    if answer.decision is not None and answer.decision.left_out:
-        left_out = answer.decision.left_out
+    if result.selection is not None and result.selection.left_out:
+        left_out = result.selection.left_out
         yield f"  {left_out} more points within {MARGIN:.0%} of the best were simulated once, not replicated"
 
 
-def _contenders(answer: Answer, decision: Decision, names: Sequence[str]) -> Table:
-    objective = decision.best.objective
+def _contenders(result: OptimizeResult, selection: Selection, names: Sequence[str]) -> Table:
+    objective = selection.best.objective
     titles = ["step, s", "USD /M tokens", "GPUs", "USD /h", "start lag, max", "over best", ""]
     extra = [] if objective in ("step_seconds", COST) else [_EXTRA[objective]]
-    title = f"Contenders, {answer.question.replications} replication(s) each on the same luck"
+    title = f"Contenders, {result.request.replications} replication(s) each on the same luck"
     table = new_table(title, [short(name, names) for name in names], [*extra, *titles])
-    always_shown = (*decision.front, *decision.written)
-    for one in [*decision.contenders[:ROWS], *(one for one in decision.contenders[ROWS:] if one in always_shown)]:
+    always_shown = (*selection.front, *selection.written)
+    for evaluated in [
+        *selection.contenders[:ROWS],
+        *(evaluated for evaluated in selection.contenders[ROWS:] if evaluated in always_shown),
+    ]:
         table.add_row(
-            *(one.candidate.variant.levels[name] for name in names),
-            *(shown(one.estimate(objective)) for _ in extra),
-            shown(one.estimate("step_seconds")),
-            shown(one.estimate(COST)),
-            str(one.candidate.gpus),
-            f"{one.candidate.usd_per_hour:.2f}",
-            f"{max(one.values('start_lag_max')):g}",
-            shown(decision.ratio(one), ".3f"),
-            _marks(one, decision),
+            *(evaluated.candidate.variant.levels[name] for name in names),
+            *(shown(evaluated.estimate(objective)) for _ in extra),
+            shown(evaluated.estimate("step_seconds")),
+            shown(evaluated.estimate(COST)),
+            str(evaluated.candidate.gpus),
+            f"{evaluated.candidate.usd_per_hour:.2f}",
+            f"{max(evaluated.values('start_lag_max')):g}",
+            shown(selection.ratio(evaluated), ".3f"),
+            _marks(evaluated, selection),
         )
     return table
 
 
-def _marks(one: Scored, decision: Decision) -> str:
+def _marks(evaluated: EvaluatedPoint, selection: Selection) -> str:
     marks = {
-        "best": one is decision.best,
-        "front": one in decision.front,
-        "tied": one in decision.tied and one is not decision.best,
-        "written": one in decision.written,
+        "best": evaluated is selection.best,
+        "front": evaluated in selection.front,
+        "tied": evaluated in selection.tied and evaluated is not selection.best,
+        "written": evaluated in selection.written,
     }
     return " ".join(mark for mark, has_it in marks.items() if has_it)
 
 
-def _robust(answer: Robust, names: Sequence[str]) -> Table:
-    titles = [*(f"regret, {_brief(state)}" for state in answer.states), "worst regret", "mean"]
-    criterion = "least worst regret" if answer.criterion == "regret" else "least mean"
+def _robust(robust: Robust, names: Sequence[str]) -> Table:
+    titles = [*(f"regret, {_brief(state)}" for state in robust.states), "worst regret", "mean"]
+    criterion = "least worst regret" if robust.criterion == "regret" else "least mean"
     table = new_table(f"Under uncertain inputs, by {criterion}", [short(name, names) for name in names], titles)
-    for one in answer.points[: ROWS // 2]:
-        regrets = [f"{regret:+.1%}" for regret in (*one.regrets, one.worst)]
-        table.add_row(*(one.texts[name] for name in names), *regrets, shown_mean(one.mean))
+    for point in robust.points[: ROWS // 2]:
+        regrets = [f"{regret:+.1%}" for regret in (*point.regrets, point.worst)]
+        table.add_row(*(point.texts[name] for name in names), *regrets, shown_mean(point.mean))
     return table
 
 
@@ -187,18 +190,18 @@ def _brief(state: str) -> str:
     return re.sub(r"[\w.]+\.(\w+)=", r"\1=", state)
 
 
-def _tornado(swings: Sequence[Swing], decision: Decision, names: Sequence[str]) -> Table:
+def _tornado(swings: Sequence[Swing], selection: Selection, names: Sequence[str]) -> Table:
     titles = ["of the objective", "best then", "regret of the choice", "changes the choice"]
     table = new_table("Inputs at other values, the widest swing first", ["input", "value"], titles)
-    for one in by_swing(swings):
-        best = "the same" if one.best == decision.best.candidate.variant.levels else label(one.best, names)
+    for swing in by_swing(swings):
+        best = "the same" if swing.best == selection.best.candidate.variant.levels else label(swing.best, names)
         table.add_row(
-            short(one.key, [other.key for other in swings]),
-            one.text,
-            _percent(one.change),
+            short(swing.key, [other.key for other in swings]),
+            swing.text,
+            _percent(swing.change),
             best,
-            _percent(one.regret),
-            "yes" if one.changes_the_choice else "no",
+            _percent(swing.regret),
+            "yes" if swing.changes_the_choice else "no",
         )
     return table
 
@@ -206,39 +209,39 @@ def _tornado(swings: Sequence[Swing], decision: Decision, names: Sequence[str]) 
 def by_swing(swings: Sequence[Swing]) -> list[Swing]:
     """In order of the inputs' widest effect, low and high of an input together."""
     widest: dict[str, float] = {}
-    for one in swings:
-        widest[one.key] = max(widest.get(one.key, 0.0), abs(one.change.mean - 1))
-    return sorted(swings, key=lambda one: -widest[one.key])
+    for swing in swings:
+        widest[swing.key] = max(widest.get(swing.key, 0.0), abs(swing.change.mean - 1))
+    return sorted(swings, key=lambda swing: -widest[swing.key])
 
 
-def _percent(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return f"{found.mean - 1:+.1%}"
-    return f"{found.mean - 1:+.1%} ± {(found.high - found.low) / 2:.1%}"
+def _percent(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.mean - 1:+.1%}"
+    return f"{estimate.mean - 1:+.1%} ± {(estimate.high - estimate.low) / 2:.1%}"
 
 
-def _notes(answer: Answer, decision: Decision, names: Sequence[str]) -> Iterator[str]:
-    if answer.robust is not None:
-        yield from _robust_lines(answer.robust, decision, names)
-    yield from (f"not judged: {text}" for text in answer.unjudged)
-    for more in answer.more:
-        each = "" if more.gpus == 1 else f" ({more.seconds.mean / more.gpus:+.3g} s a GPU)"
+def _notes(result: OptimizeResult, selection: Selection, names: Sequence[str]) -> Iterator[str]:
+    if result.robust is not None:
+        yield from _robust_lines(result.robust, selection, names)
+    yield from (f"not judged: {text}" for text in result.unjudged)
+    for marginal in result.marginal:
+        each = "" if marginal.gpus == 1 else f" ({marginal.seconds.mean / marginal.gpus:+.3g} s a GPU)"
         yield (
-            f"{more.gpus} more {more.role} GPU(s): step {shown(more.seconds, '+.3g')} s{each}, "
-            f"{shown(more.usd_per_million_trained_tokens, '+.2g')} USD per million trained tokens."
+            f"{marginal.gpus} more {marginal.role} GPU(s): step {shown(marginal.seconds, '+.3g')} s{each}, "
+            f"{shown(marginal.usd_per_million_trained_tokens, '+.2g')} USD per million trained tokens."
         )
-    run = decision.best.candidate.variant.scenario.run
+    run = selection.best.candidate.variant.scenario.run
     yield f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; intervals of {run.confidence:.0%}."
-    yield from source_lines([decision.best.candidate.variant.resolved])
+    yield from source_lines([selection.best.candidate.variant.resolved])
 
 
-def _robust_lines(answer: Robust, decision: Decision, names: Sequence[str]) -> Iterator[str]:
-    if not answer.points:
+def _robust_lines(robust: Robust, selection: Selection, names: Sequence[str]) -> Iterator[str]:
+    if not robust.points:
         yield "Under uncertain inputs: no contender is feasible in every state."
         return
-    first = answer.points[0]
-    by = "least worst regret" if answer.criterion == "regret" else "least mean over states, all as likely"
-    same = " (the choice as well)" if first.at == decision.best.at else ""
+    first = robust.points[0]
+    by = "least worst regret" if robust.criterion == "regret" else "least mean over states, all as likely"
+    same = " (the choice as well)" if first.point == selection.best.point else ""
     yield f"Under uncertain inputs ({by}): {label(first.texts, names)}{same}; worst regret {first.worst:.1%}."
-    if answer.infeasible:
-        yield f"  {answer.infeasible} contender(s) are infeasible in some state and left out."
+    if robust.infeasible:
+        yield f"  {robust.infeasible} contender(s) are infeasible in some state and left out."

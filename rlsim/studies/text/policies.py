@@ -37,10 +37,10 @@ def listing() -> str:
     )
 
 
-def as_json(found: Iterable[PresetText | PartText] | None = None) -> str:
+def as_json(entries: Iterable[PresetText | PartText] | None = None) -> str:
     """All of it, or what was found, for machines."""
-    if found is not None:
-        return json.dumps([asdict(one) for one in found], indent=1) + "\n"
+    if entries is not None:
+        return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
     whole = {
         "choices": choice_texts(),
         "parts": [asdict(part) for part in part_texts()],
@@ -49,9 +49,9 @@ def as_json(found: Iterable[PresetText | PartText] | None = None) -> str:
     return json.dumps(whole, indent=1) + "\n"
 
 
-def shown_in_full(found: Iterable[PresetText | PartText]) -> str:
+def shown_in_full(entries: Iterable[PresetText | PartText]) -> str:
     """Presets and parts with everything that is known of them."""
-    return "\n".join(_preset_text(one) if isinstance(one, PresetText) else _part_text(one) for one in found)
+    return "\n".join(_preset_text(entry) if isinstance(entry, PresetText) else _part_text(entry) for entry in entries)
 
 
 def _preset_text(preset: PresetText) -> str:
@@ -74,16 +74,19 @@ def _part_text(part: PartText) -> str:
     return f"{part.name} ({part.choice})\n\n{part.doc}\n\n{_parameters(part.parameters)}"
 
 
-def _parameters(found: tuple[ParameterText, ...]) -> str:
-    if not found:
+def _parameters(parameters: tuple[ParameterText, ...]) -> str:
+    if not parameters:
         return "No parameters.\n"
-    rows = [(one.name, one.kind, one.default, one.help) for one in found]
+    rows = [(parameter.name, parameter.kind, parameter.default, parameter.help) for parameter in parameters]
     return _table("Parameters", ("parameter", "type", "default", "meaning"), rows)
 
 
 def parameter_defaults(parameters: tuple[ParameterText, ...], quote: str = "") -> str:
     """``name=default`` of every parameter, only the name of a required one, comma-separated."""
-    texts = (one.name if one.default == "required" else f"{one.name}={one.default}" for one in parameters)
+    texts = (
+        parameter.name if parameter.default == "required" else f"{parameter.name}={parameter.default}"
+        for parameter in parameters
+    )
     return ", ".join(f"{quote}{text}{quote}" for text in texts)
 
 

@@ -16,7 +16,7 @@ from rlsim.results.plots.allotted import WHAT
 from rlsim.results.progress import USED
 from rlsim.results.statistics import Estimate
 from rlsim.studies.compare import Arm
-from rlsim.studies.race import WASTE, Race, allotments, given, success, wasted
+from rlsim.studies.race import WASTE, Race, allocations_of, band_shares, success, wasted
 from rlsim.studies.text.comparison import budgets_used
 from rlsim.studies.text.table import titled_table
 
@@ -41,7 +41,7 @@ def as_text(race: Race) -> str:
     """What it took to get to the target, at equal budgets, and what was wasted."""
     out = StringIO()
     console = Console(file=out, width=WIDTH, highlight=False)
-    for table in (_to_target(race), _at_equal_budget(race), _waste(race), _given(race)):
+    for table in (_to_target(race), _at_equal_budget(race), _waste(race), _shares_by_band(race)):
         console.print(table)
         console.print()
     console.print(NOTE, markup=False)
@@ -64,27 +64,27 @@ def save_figures(race: Race, out: Path) -> list[Path]:
     from rlsim.results.plots.style import save_figure
 
     curves = {arm.name: [outcome.progress or {} for outcome in arm.outcomes] for arm in race.arms}
-    maps = {arm.name: allotments(arm) for arm in race.arms}
+    maps = {arm.name: allocations_of(arm) for arm in race.arms}
     figures = {"progress": progress_curves(curves, race.target, race.name)}
-    for what, counted in WHAT.items():
-        figures[f"allotted_{what}"] = allotted_map(maps, what, f"Which prompts got the {counted.name}: {race.name}")
+    for unit, counted in WHAT.items():
+        figures[f"allotted_{unit}"] = allotted_map(maps, unit, f"Which prompts got the {counted.name}: {race.name}")
     for name, figure in figures.items():
         save_figure(figure, out / f"{name}.png")
     return [out / f"{name}.png" for name in figures]
 
 
 def _arm(race: Race, arm: Arm) -> dict[str, object]:
-    def told(found: Estimate | None) -> object:
-        return None if found is None else asdict(found)
+    def estimate_json(estimate: Estimate | None) -> object:
+        return None if estimate is None else asdict(estimate)
 
     return {
         "success_first": asdict(success(arm, 0)),
         "success_last": asdict(success(arm, -1)),
-        "to_target": {used: told(race.estimate(arm, used)) for used in USED},
-        "first_over_this": {used: told(race.over_first(arm, used)) for used in USED},
+        "to_target": {used: estimate_json(race.estimate(arm, used)) for used in USED},
+        "first_over_this": {used: estimate_json(race.over_first(arm, used)) for used in USED},
         "difference_at_equal": {used: asdict(race.difference_at(arm, used)) for used in USED},
         "wasted_share_of_tokens": wasted(arm),
-        "share_by_success_band": {what: given(arm, what) for what in WHAT},
+        "share_by_success_band": {unit: band_shares(arm, unit) for unit in WHAT},
         "progress": [
             {name: values.tolist() for name, values in (outcome.progress or {}).items()} for outcome in arm.outcomes
         ],
@@ -121,11 +121,11 @@ def _waste(race: Race) -> Table:
     return table
 
 
-def _given(race: Race) -> Table:
+def _shares_by_band(race: Race) -> Table:
     title = "Samples (response tokens) by success of their prompt when they began, %"
     table = titled_table(title, "arm", BAND_TITLES.values())
     for arm in race.arms:
-        samples, tokens = given(arm, "samples"), given(arm, "tokens")
+        samples, tokens = band_shares(arm, "samples"), band_shares(arm, "tokens")
         table.add_row(arm.name, *(f"{100 * samples[band]:.1f} ({100 * tokens[band]:.1f})" for band in BAND_TITLES))
     return table
 
@@ -141,23 +141,23 @@ def _stragglers(race: Race) -> Iterator[str]:
             )
 
 
-def _amount(found: Estimate | None, unit: float) -> str:
-    if found is None:
+def _amount(estimate: Estimate | None, unit: float) -> str:
+    if estimate is None:
         return "not reached"
-    if found.low is None or found.high is None:
-        return f"{found.mean / unit:,.3g}"
-    return f"{found.mean / unit:,.3g} ± {(found.high - found.low) / 2 / unit:,.2g}"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.mean / unit:,.3g}"
+    return f"{estimate.mean / unit:,.3g} ± {(estimate.high - estimate.low) / 2 / unit:,.2g}"
 
 
-def _ratio(found: Estimate | None) -> str:
-    if found is None:
+def _ratio(estimate: Estimate | None) -> str:
+    if estimate is None:
         return ""
-    if found.low is None:
-        return f"{found.mean:.2f}x"
-    return f"{found.mean:.2f}x ({found.low:.2f}-{found.high:.2f})"
+    if estimate.low is None:
+        return f"{estimate.mean:.2f}x"
+    return f"{estimate.mean:.2f}x ({estimate.low:.2f}-{estimate.high:.2f})"
 
 
-def _points(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return f"{100 * found.mean:+.1f}"
-    return f"{100 * found.mean:+.1f} ± {50 * (found.high - found.low):.1f}"
+def _points(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return f"{100 * estimate.mean:+.1f}"
+    return f"{100 * estimate.mean:+.1f} ± {50 * (estimate.high - estimate.low):.1f}"

@@ -48,7 +48,7 @@ def new_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table
 
 def varying(levels: Sequence[Mapping[str, str]]) -> list[str]:
     """The factors that are not the same in all."""
-    return [name for name in levels[0] if len({one.get(name) for one in levels}) > 1]
+    return [name for name in levels[0] if len({variant_levels.get(name) for variant_levels in levels}) > 1]
 
 
 def label(levels: Mapping[str, str], names: Sequence[str]) -> str:
@@ -76,14 +76,14 @@ def as_json(sweep: Sweep) -> str:
         "baseline": sweep.baseline.variant.levels,
         "metrics": sweep.metrics,
         "variants": rows,
-        "runs_made": sweep.made,
-        "runs_reused": sweep.reused,
+        "runs_made": sweep.runs_made,
+        "runs_reused": sweep.runs_reused,
     }
     return json.dumps(whole, indent=1) + "\n"
 
 
-def _as_dict(found: Estimate | None) -> dict[str, Any] | None:
-    return None if found is None else asdict(found)
+def _as_dict(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else asdict(estimate)
 
 
 def short(name: str, among: Sequence[str]) -> str:
@@ -113,14 +113,14 @@ def _cells(sweep: Sweep, result: Result) -> list[str]:
     return [shown(result.estimate(head)), ratio, *(shown_mean(result.estimate(name).mean) for name in rest)]
 
 
-def shown(found: Estimate | None, form: str = "") -> str:
+def shown(estimate: Estimate | None, form: str = "") -> str:
     """A mean and the half width of its interval, to as many digits as the size needs."""
-    if found is None:
+    if estimate is None:
         return ""
-    mean = format(found.mean, form) if form else shown_mean(found.mean)
-    if found.low is None or found.high is None:
+    mean = format(estimate.mean, form) if form else shown_mean(estimate.mean)
+    if estimate.low is None or estimate.high is None:
         return mean
-    half = (found.high - found.low) / 2
+    half = (estimate.high - estimate.low) / 2
     return f"{mean} ± {format(half, form.removeprefix('+')) if form else shown_mean(half)}"
 
 
@@ -147,8 +147,8 @@ def source_lines(plans: Sequence[ResolvedScenario]) -> Iterator[str]:
     """Where every cost comes from, what is an estimate said so; those of some plans alone with how many."""
     known = Counter((source.what, source.text, source.estimate) for plan in plans for source in plan.sources)
     shown = known.most_common(MOST_SOURCES)
-    for (what, text, estimate), count in shown:
+    for (subject, text, estimate), count in shown:
         only = "" if count == len(plans) else f" ({count} of {len(plans)})"
-        yield f"{'ESTIMATE' if estimate else 'Source'}, {what}: {text}{only}."
+        yield f"{'ESTIMATE' if estimate else 'Source'}, {subject}: {text}{only}."
     if len(known) > len(shown):
         yield f"... and {len(known) - len(shown)} more sources."

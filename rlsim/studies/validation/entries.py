@@ -20,7 +20,7 @@ LEFT_OUT = "left-out.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EntryFile:
     """One file: its entry and the scenario of every arm."""
 
     document: Document
@@ -34,7 +34,7 @@ class Source:
                 yield arm, row
 
 
-def find_entries(wanted: Sequence[str], folder: Path = FOLDER) -> list[Source]:
+def find_entries(wanted: Sequence[str], folder: Path = FOLDER) -> list[EntryFile]:
     """All scenarios of the folder, or those that are named by path, by file or by the entry's label.
 
     Raises ``ParameterError`` for an unknown name or an empty folder, ``ScenarioError`` for a faulty file.
@@ -69,24 +69,24 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def read_entry(file: Path) -> Source:
+def read_entry(file: Path) -> EntryFile:
     """One file; ``ParameterError`` without an entry section, or when a row is over an arm that is none."""
     document = load(str(file))
-    scenarios = {arm or found.name: found for arm, found in document.resolve_all().items()}
+    scenarios = {arm or scenario.name: scenario for arm, scenario in document.resolve_all().items()}
     entry = next(iter(scenarios.values())).entry
     if entry is None:
         raise ParameterError(f"{file}: entry", None, "a section with id, title, source and assumptions")
-    source = Source(document, entry, scenarios)
-    for arm, row in source.rows():
+    entry_file = EntryFile(document, entry, scenarios)
+    for arm, row in entry_file.rows():
         if row.over is not None and row.over not in scenarios:
             raise unknown(f"{file}: arms.{arm}.published.over", row.over, scenarios)
-    return source
+    return entry_file
 
 
 def _named(name: str, files: Sequence[Path]) -> list[Path]:
     if name.endswith(".yaml"):
         return [Path(name)]
-    found = [file for file in files if file.stem == name or file.stem.split("-")[0] == name]
-    if not found:
+    matches = [file for file in files if file.stem == name or file.stem.split("-")[0] == name]
+    if not matches:
         raise unknown("ENTRY", name, sorted({file.stem.split("-")[0] for file in files}))
-    return found
+    return matches

@@ -11,56 +11,58 @@ from pathlib import Path
 from rlsim.core.errors import ParameterError
 from rlsim.results.store import replacing
 from rlsim.scenario.published import PublishedEntry
-from rlsim.studies.validation.entries import Source
-from rlsim.studies.validation.running import Row
-from rlsim.studies.validation.scores import scores
+from rlsim.studies.validation.entries import EntryFile
+from rlsim.studies.validation.running import ValidationRow
+from rlsim.studies.validation.scores import error_summaries
 from rlsim.studies.validation.text import COLUMNS, bars, cells
 
 BEGIN = "<!-- begin: rlsim validate -->"
 END = "<!-- end: rlsim validate -->"
 
 
-def put(path: Path, sources: Sequence[Source], rows: Sequence[Row], without: Sequence[PublishedEntry] = ()) -> None:
+def put(
+    path: Path, entry_files: Sequence[EntryFile], rows: Sequence[ValidationRow], without: Sequence[PublishedEntry] = ()
+) -> None:
     """Replace what stands between the markers; ``ParameterError`` for a file without them."""
     text = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
     before, begun, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not (begun and ended):
         raise ParameterError("--markdown", str(path), f"a new file, or one with {BEGIN} and {END}")
-    made = "\n".join(["", *_lines(sources, rows), *_without(without), ""])
+    tables = "\n".join(["", *_lines(entry_files, rows), *_without(without), ""])
     with replacing(path) as temporary:
-        temporary.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}", encoding="utf-8")
+        temporary.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}", encoding="utf-8")
 
 
-def _lines(sources: Sequence[Source], rows: Sequence[Row]) -> Iterator[str]:
+def _lines(entry_files: Sequence[EntryFile], rows: Sequence[ValidationRow]) -> Iterator[str]:
     yield from _scores(rows)
     yield ""
     for line in bars(rows):
         yield f"- {line}" if not line.startswith("  ") else f"  - {line.strip()}"
-    for source in sources:
+    for entry_file in entry_files:
         yield ""
-        yield from _entry(source, [row for row in rows if row.file == source.document.file])
+        yield from _entry(entry_file, [row for row in rows if row.file == entry_file.document.file])
 
 
-def _scores(rows: Sequence[Row]) -> Iterator[str]:
+def _scores(rows: Sequence[ValidationRow]) -> Iterator[str]:
     yield from _table(("framework", "predicted rows", "failed", "median error", "90th percentile"), _score_rows(rows))
 
 
-def _score_rows(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    for found in scores(rows):
-        errors = ("-" if error is None else f"{error:.1%}" for error in (found.median, found.p90))
-        yield (found.name, str(found.rows), str(found.failed), *errors)
+def _score_rows(rows: Sequence[ValidationRow]) -> Iterator[tuple[str, ...]]:
+    for summary in error_summaries(rows):
+        errors = ("-" if error is None else f"{error:.1%}" for error in (summary.median, summary.p90))
+        yield (summary.name, str(summary.rows), str(summary.failed), *errors)
 
 
-def _entry(source: Source, rows: Sequence[Row]) -> Iterator[str]:
-    entry = source.entry
+def _entry(entry_file: EntryFile, rows: Sequence[ValidationRow]) -> Iterator[str]:
+    entry = entry_file.entry
     yield f"### {entry.id}: {entry.title}"
     yield ""
-    yield f"{entry.source}; `{Path(source.document.file).as_posix()}`."
+    yield f"{entry.source}; `{Path(entry_file.document.file).as_posix()}`."
     yield ""
     yield from _table(COLUMNS[1:], (cells(row)[1:] for row in rows))
     yield ""
-    for arm, row in source.rows():
+    for arm, row in entry_file.rows():
         if row.calibrated:
             yield f"- calibrated on {arm}, {row.of}: {', '.join(row.fitted) or 'nothing fitted, an identity'}"
     yield from (f"- assumed: {assumed}" for assumed in entry.assumptions)
@@ -86,7 +88,7 @@ def _table(heads: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[st
         yield f"| {' | '.join(cell.replace('|', '/') for cell in row)} |"
 
 
-def draw(path: Path, rows: Sequence[Row]) -> None:
+def draw(path: Path, rows: Sequence[ValidationRow]) -> None:
     """Predicted over measured, every row with a prediction; ``ParameterError`` for a name that is no PNG."""
     from rlsim.results.plots.style import save_figure
     from rlsim.results.plots.validation import Point, predicted_and_measured

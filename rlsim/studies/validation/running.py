@@ -11,14 +11,14 @@ from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.studies.measures import engine_step_seconds, is_of_engine, is_rate, measure
 from rlsim.studies.runs.executor import RunExecutor
 from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest, requests_of
-from rlsim.studies.validation.entries import Source
+from rlsim.studies.validation.entries import EntryFile
 
 ArmKey = tuple[str, str]
 """File and arm."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ValidationRow:
     """A published number and what is predicted for it."""
 
     entry: PublishedEntry
@@ -36,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class PlannedRuns:
     """The runs that a validation needs, by file and arm, and the refusals of arms that cannot be run."""
 
     requests: Mapping[ArmKey, list[RunRequest]]
@@ -48,68 +48,68 @@ class Predictions:
         return sum(map(len, self.requests.values()))
 
 
-def predictions(sources: Sequence[Source], replications: int | None = None) -> Predictions:
+def planned_runs(entry_files: Sequence[EntryFile], replications: int | None = None) -> PlannedRuns:
     """Replications of the arms whose rows, or those over them, need a run; an arm that is refused says so.
 
     ``replications`` stand in for the entries' own.
     """
     requests: dict[ArmKey, list[RunRequest]] = {}
     refusals: dict[ArmKey, str] = {}
-    for source in sources:
-        for arm, scenario in source.scenarios.items():
-            if not _needs_run(source, arm):
+    for entry_file in entry_files:
+        for arm, scenario in entry_file.scenarios.items():
+            if not _needs_run(entry_file, arm):
                 continue
             try:
                 resolved = resolve(scenario)
             except ResolveError as refused:
-                refusals[source.document.file, arm] = "; ".join(map(str, refused.errors))
+                refusals[entry_file.document.file, arm] = "; ".join(map(str, refused.errors))
                 continue
-            requests[source.document.file, arm] = requests_of(
-                f"{source.entry.id}, {arm}",
+            requests[entry_file.document.file, arm] = requests_of(
+                f"{entry_file.entry.id}, {arm}",
                 scenario,
                 range(replications or scenario.run.replications),
                 resolved=resolved,
             )
-    return Predictions(requests, refusals)
+    return PlannedRuns(requests, refusals)
 
 
-def run_entries(sources: Sequence[Source], asked: Predictions, runs: RunExecutor) -> list[Row]:
+def run_entries(entry_files: Sequence[EntryFile], planned: PlannedRuns, runs: RunExecutor) -> list[ValidationRow]:
     """Simulate what the rows ask for; a run that fails is a row that says so."""
-    records = runs.run_all([request for some in asked.requests.values() for request in some])
-    return [row for source in sources for row in _rows(source, asked, records)]
+    records = runs.run_all([request for arm_requests in planned.requests.values() for request in arm_requests])
+    return [row for entry_file in entry_files for row in _rows(entry_file, planned, records)]
 
 
-def _needs_run(source: Source, arm: str) -> bool:
-    rows = list(source.rows())
+def _needs_run(entry_file: EntryFile, arm: str) -> bool:
+    rows = list(entry_file.rows())
     own = any(name == arm and not is_of_engine(row) for name, row in rows)
     return own or any(row.over == arm for _, row in rows)
 
 
-def _rows(source: Source, asked: Predictions, records: Mapping[RunKey, RunRecord]) -> Iterator[Row]:
-    for arm, published in source.rows():
-        scenario = source.scenarios[arm]
-        predicted, failure = _predicted(source, arm, published, asked, records)
+def _rows(entry_file: EntryFile, planned: PlannedRuns, records: Mapping[RunKey, RunRecord]) -> Iterator[ValidationRow]:
+    for arm, published in entry_file.rows():
+        scenario = entry_file.scenarios[arm]
+        predicted, failure = _predicted(entry_file, arm, published, planned, records)
         framework = scenario.framework or "none"
-        yield Row(source.entry, source.document.file, framework, arm, published, predicted, failure)
+        yield ValidationRow(entry_file.entry, entry_file.document.file, framework, arm, published, predicted, failure)
 
 
 def _predicted(
-    source: Source, arm: str, row: Published, asked: Predictions, records: Mapping[RunKey, RunRecord]
+    entry_file: EntryFile, arm: str, row: Published, planned: PlannedRuns, records: Mapping[RunKey, RunRecord]
 ) -> tuple[Estimate | None, str]:
     """The number that the simulation has for a row, or why there is none."""
-    scenario, file = source.scenarios[arm], source.document.file
+    scenario, file = entry_file.scenarios[arm], entry_file.document.file
     if is_of_engine(row):
         try:
             return interval([engine_step_seconds(row, resolve(scenario))]), ""
         except ResolveError as refused:
             return None, "; ".join(map(str, refused.errors))
     keys = [(file, arm), (file, row.over or arm)]
-    refusals = [asked.refusals[key] for key in keys if key in asked.refusals]
-    own, base = ([records[request.key] for request in asked.requests.get(key, ())] for key in keys)
+    refusals = [planned.refusals[key] for key in keys if key in planned.refusals]
+    own, base = ([records[request.key] for request in planned.requests.get(key, ())] for key in keys)
     failures = refusals + [record.error.splitlines()[0] for record in (*own, *base) if record.error]
     if failures:
         return None, failures[0]
-    ours, theirs = ([measure(record, row.of) for record in some] for some in (own, base))
+    ours, theirs = ([measure(record, row.of) for record in arm_records] for arm_records in (own, base))
     if row.over is None:
         return interval(ours, scenario.run.confidence), ""
     pairs = list(zip(ours, theirs, strict=False))

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from rlsim.studies.measures import is_rate
-from rlsim.studies.validation.running import Row
+from rlsim.studies.validation.running import ValidationRow
 
 EFFECT = 0.05
 """Measured differences up to this say nothing of who is faster."""
@@ -18,7 +18,7 @@ MEDIAN_BAR, TAIL_BAR, ORDER_BAR = 0.12, 0.30, 0.90
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ErrorSummary:
     """Absolute relative errors of predicted rows; ``failed`` rows have none."""
 
     name: str
@@ -32,8 +32,8 @@ class Score:
 class Pair:
     """Two rows of one family: by which factor the second is better, as measured and as predicted."""
 
-    first: Row
-    second: Row
+    first: ValidationRow
+    second: ValidationRow
     measured: float
     predicted: float | None
     is_speedup: bool
@@ -50,27 +50,27 @@ class Pair:
         return self.predicted is not None and (self.predicted > 1) == (self.measured > 1)
 
 
-def score(name: str, rows: Iterable[Row]) -> Score:
+def error_summary(name: str, rows: Iterable[ValidationRow]) -> ErrorSummary:
     """Of the rows that were not used to fit something."""
     predicted = [row for row in rows if not row.published.calibrated]
     errors = [abs(row.error) for row in predicted if row.error is not None]
     failed = len(predicted) - len(errors)
     if not errors:
-        return Score(name, len(predicted), failed, None, None)
+        return ErrorSummary(name, len(predicted), failed, None, None)
     median, p90 = np.quantile(errors, [0.5, 0.9]).tolist()
-    return Score(name, len(predicted), failed, median, p90)
+    return ErrorSummary(name, len(predicted), failed, median, p90)
 
 
-def scores(rows: Sequence[Row]) -> list[Score]:
+def error_summaries(rows: Sequence[ValidationRow]) -> list[ErrorSummary]:
     """By framework in order of first appearance, then of all."""
     frameworks = dict.fromkeys(row.framework for row in rows)
-    each = [score(name, (row for row in rows if row.framework == name)) for name in frameworks]
-    return [*each, score("all", rows)]
+    each = [error_summary(name, (row for row in rows if row.framework == name)) for name in frameworks]
+    return [*each, error_summary("all", rows)]
 
 
-def pairs(rows: Sequence[Row]) -> list[Pair]:
+def pairs(rows: Sequence[ValidationRow]) -> list[Pair]:
     """All pairs within families, and every printed speed-up against 1, whose sign it is."""
-    families: dict[tuple[str, str, str], list[Row]] = {}
+    families: dict[tuple[str, str, str], list[ValidationRow]] = {}
     for row in rows:
         if row.published.family is not None:
             families.setdefault((row.file, row.published.family, row.published.of), []).append(row)
@@ -79,13 +79,13 @@ def pairs(rows: Sequence[Row]) -> list[Pair]:
     return [*within, *alone]
 
 
-def agreement(found: Iterable[Pair]) -> tuple[int, int]:
+def agreement(compared: Iterable[Pair]) -> tuple[int, int]:
     """Pairs with the right sign, of those whose measured effect counts."""
-    counted = [pair.agrees for pair in found if pair.counts]
+    counted = [pair.agrees for pair in compared if pair.counts]
     return sum(counted), len(counted)
 
 
-def _family_pairs(family: Sequence[Row]) -> Iterator[Pair]:
+def _family_pairs(family: Sequence[ValidationRow]) -> Iterator[Pair]:
     for first, second in combinations(family, 2):
         better = is_rate(first.published.of) or first.published.over is not None
         yield Pair(
@@ -103,6 +103,6 @@ def _factor(first: float, second: float, more_is_better: bool) -> float:
     return second / first if more_is_better else first / second
 
 
-def _against_its_base(row: Row) -> Pair:
+def _against_its_base(row: ValidationRow) -> Pair:
     predicted = None if row.predicted is None else row.predicted.mean
     return Pair(row, row, row.published.measured, predicted, True)

@@ -10,15 +10,17 @@ from io import StringIO
 from rlsim import __version__
 from rlsim.results.statistics import Estimate
 from rlsim.scenario.published import PublishedEntry
-from rlsim.studies.validation.entries import Source
-from rlsim.studies.validation.running import Row
-from rlsim.studies.validation.scores import MEDIAN_BAR, ORDER_BAR, TAIL_BAR, Pair, agreement, pairs, scores
+from rlsim.studies.validation.entries import EntryFile
+from rlsim.studies.validation.running import ValidationRow
+from rlsim.studies.validation.scores import MEDIAN_BAR, ORDER_BAR, TAIL_BAR, Pair, agreement, error_summaries, pairs
 
 WIDTH = 140
 """Columns of the printed table."""
 
 
-def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[PublishedEntry] = ()) -> str:
+def as_text(
+    entry_files: Sequence[EntryFile], rows: Sequence[ValidationRow], without: Sequence[PublishedEntry] = ()
+) -> str:
     """The rows, the scores, the bars, and what could not be said; ``without`` are entries that have no row."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -32,7 +34,7 @@ def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Pu
     out = StringIO()
     console = Console(file=out, width=WIDTH, highlight=False)
     console.print(table, markup=False)
-    for line in (*summary(rows), "", *open_ends(sources), *unexpressed(without)):
+    for line in (*summary(rows), "", *open_ends(entry_files), *unexpressed(without)):
         console.print(line, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
@@ -40,7 +42,7 @@ def as_text(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Pu
 COLUMNS = ("entry", "row", "quantity", "measured", "predicted", "error", "grade", "status")
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: ValidationRow) -> tuple[str, ...]:
     """The row as the tables show it."""
     published = row.published
     failed = row.predicted is None
@@ -56,7 +58,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def quantity_of(row: Row) -> str:
+def quantity_of(row: ValidationRow) -> str:
     """Quantity, batch and base in words."""
     published = row.published
     if published.of == "engine_step_seconds":
@@ -65,11 +67,11 @@ def quantity_of(row: Row) -> str:
     return f"speed-up over {published.over}, by {words}" if published.over else words
 
 
-def estimate(found: Estimate) -> str:
+def estimate(value: Estimate) -> str:
     """Mean and half an interval."""
-    if found.low is None or found.high is None:
-        return number(found.mean)
-    return f"{number(found.mean)} ± {number((found.high - found.low) / 2)}"
+    if value.low is None or value.high is None:
+        return number(value.mean)
+    return f"{number(value.mean)} ± {number((value.high - value.low) / 2)}"
 
 
 def number(value: float) -> str:
@@ -77,35 +79,35 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
 
 
-def summary(rows: Sequence[Row]) -> Iterator[str]:
+def summary(rows: Sequence[ValidationRow]) -> Iterator[str]:
     """Errors by framework, signs and orders, and how they stand to the bars."""
     yield ""
     yield "Absolute errors of predicted rows: median, 90th percentile"
-    for found in scores(rows):
-        failed = f", {found.failed} failed" if found.failed else ""
-        error = "-" if found.median is None or found.p90 is None else f"{found.median:.1%}, {found.p90:.1%}"
-        yield f"  {found.name}: {error} ({found.rows} rows{failed})"
+    for errors in error_summaries(rows):
+        failed = f", {errors.failed} failed" if errors.failed else ""
+        error = "-" if errors.median is None or errors.p90 is None else f"{errors.median:.1%}, {errors.p90:.1%}"
+        yield f"  {errors.name}: {error} ({errors.rows} rows{failed})"
     yield ""
     yield from bars(rows)
 
 
-def bars(rows: Sequence[Row]) -> Iterator[str]:
+def bars(rows: Sequence[ValidationRow]) -> Iterator[str]:
     """What was asked for and what was found."""
-    whole, found = scores(rows)[-1], pairs(rows)
+    whole, compared = error_summaries(rows)[-1], pairs(rows)
     if whole.median is not None and whole.p90 is not None:
         yield f"Median error {whole.median:.1%}, asked: at most {MEDIAN_BAR:.0%}: {_met(whole.median <= MEDIAN_BAR)}"
         yield f"90th percentile {whole.p90:.1%}, asked: at most {TAIL_BAR:.0%}: {_met(whole.p90 <= TAIL_BAR)}"
-    right, counted = agreement(pair for pair in found if pair.is_speedup)
+    right, counted = agreement(pair for pair in compared if pair.is_speedup)
     yield f"Sign of speed-ups above 5 %: {right} of {counted} right, asked: all: {_met(right == counted)}"
-    right, counted = agreement(found)
+    right, counted = agreement(compared)
     enough = right >= ORDER_BAR * counted
     yield f"Order of pairs more than 5 % apart: {right} of {counted} right, asked: {ORDER_BAR:.0%}: {_met(enough)}"
-    for pair in found:
+    for pair in compared:
         if pair.counts and not pair.agrees:
-            yield f"  wrong: {told(pair)}"
+            yield f"  wrong: {pair_text(pair)}"
 
 
-def told(pair: Pair) -> str:
+def pair_text(pair: Pair) -> str:
     """Who is better than whom, as measured and as predicted."""
     predicted = "no prediction" if pair.predicted is None else f"predicted {pair.predicted:.2f}x"
     base = pair.second.published.over or pair.first.arm
@@ -115,15 +117,15 @@ def told(pair: Pair) -> str:
     return f"{pair.second.entry.id}, {pair.second.arm} over {base}: measured {pair.measured:.2f}x, {predicted} ({of})"
 
 
-def open_ends(sources: Sequence[Source]) -> Iterator[str]:
+def open_ends(entry_files: Sequence[EntryFile]) -> Iterator[str]:
     """By entry: what was fitted and assumed, what is no row yet."""
-    for source in sources:
-        yield f"{source.entry.id}, {source.entry.title} ({source.entry.source})"
-        for arm, row in source.rows():
+    for entry_file in entry_files:
+        yield f"{entry_file.entry.id}, {entry_file.entry.title} ({entry_file.entry.source})"
+        for arm, row in entry_file.rows():
             if row.calibrated:
                 yield f"  calibrated on {arm}, {row.of}: {', '.join(row.fitted) or 'nothing fitted, an identity'}"
-        yield from (f"  assumed: {assumed}" for assumed in source.entry.assumptions)
-        yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in source.entry.left_out)
+        yield from (f"  assumed: {assumed}" for assumed in entry_file.entry.assumptions)
+        yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in entry_file.entry.left_out)
 
 
 def unexpressed(entries: Sequence[PublishedEntry]) -> Iterator[str]:
@@ -133,14 +135,18 @@ def unexpressed(entries: Sequence[PublishedEntry]) -> Iterator[str]:
         yield from (f"  not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
 
 
-def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[PublishedEntry] = ()) -> str:
+def as_json(
+    entry_files: Sequence[EntryFile], rows: Sequence[ValidationRow], without: Sequence[PublishedEntry] = ()
+) -> str:
     """Rows, scores, pairs and open ends for machines."""
     whole = {
         "rlsim": __version__,
         "rows": [_row(row) for row in rows],
-        "scores": [asdict(found) for found in scores(rows)],
+        "scores": [asdict(errors) for errors in error_summaries(rows)],
         "pairs": [_pair(pair) for pair in pairs(rows)],
-        "entries": [entry.model_dump(mode="json") for entry in (*(source.entry for source in sources), *without)],
+        "entries": [
+            entry.model_dump(mode="json") for entry in (*(entry_file.entry for entry_file in entry_files), *without)
+        ],
     }
     return json.dumps(whole, indent=1) + "\n"
 
@@ -148,7 +154,7 @@ def as_json(sources: Sequence[Source], rows: Sequence[Row], without: Sequence[Pu
 _PUBLISHED = {"over", "family", "grade", "source", "calibrated", "fitted", "decodes", "context_tokens"}
 
 
-def _row(row: Row) -> dict[str, object]:
+def _row(row: ValidationRow) -> dict[str, object]:
     return {
         "entry": row.entry.id,
         "framework": row.framework,
