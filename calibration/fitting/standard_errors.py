@@ -13,8 +13,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 Z95 = 1.959964
-STEP = 1e-3
-"""Of the differences that stand for derivatives."""
+STEP = 1e-2
+"""Difference that stands for derivatives.
+
+Likelihoods summed over a grid of scores are rough at a tenth of it: second differences would depend on the processor
+and its rounding, intervals by a factor of two.
+"""
 
 
 def standard_errors(parts: Callable[[Floats], Floats], x: Floats, free: Sequence[int]) -> Floats:
