@@ -223,8 +223,8 @@ def _compare(
 
     resolved = plans(document)
     if single:
-        document.resolve(arm)
-        resolved = {name: one for name, one in resolved.items() if arm is None or name == arm}
+        chosen = document.chosen(arm)
+        resolved = {name: one for name, one in resolved.items() if chosen in (None, name)}
     with executor(out, workers, cluster, ray_address, run_count(resolved)) as runs:
         comparison = compare_plans(resolved, runs, out)
     if out is not None:

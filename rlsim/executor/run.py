@@ -33,6 +33,12 @@ class FinishedRun:
     log: RunLog
 
 
+def prepare(plan: ResolvedScenario, replication: int) -> tuple[Controller, System]:
+    """A fresh controller and fresh machines for one simulated replication."""
+    workload = plan.workload_of(replication)
+    return make_controller(plan, workload), make_world(plan, workload)
+
+
 def make_controller(plan: ResolvedScenario, workload: Workload, oracle: bool = True) -> Controller:
     """A fresh controller of the plan's policy; without ``oracle`` nobody tells lengths still to come, as when live."""
     shape = plan.shape_of(workload)

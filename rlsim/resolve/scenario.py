@@ -96,11 +96,11 @@ def resolve(scenario: Scenario) -> ResolvedScenario:
     architecture = faults.catch(lambda: catalogue.model(scenario.model))
     device = faults.catch(lambda: catalogue.device(scenario.cluster.device))
     workload = faults.catch(lambda: make_workload(scenario))
+    learning = faults.catch(lambda: make_learning(scenario))
     shape = make_shape(scenario)
     policy = faults.catch(lambda: make_policy(scenario, shape))
     if policy is not None:
         faults.catch(lambda: check_placement(scenario, policy))
-    learning = faults.catch(lambda: make_learning(scenario))
     sites = make_sites(scenario, device, faults)
     if architecture is None or device is None:
         raise ResolveError(faults.errors)

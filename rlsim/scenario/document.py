@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 
 from rlsim.core.errors import ParameterError, ScenarioError, nearest
 from rlsim.scenario.errors import parameter_fault, parsed_path, schema_faults
-from rlsim.scenario.reader import parse, parse_file, shown_kind
+from rlsim.scenario.reader import parse_file, read_all, shown_kind
 from rlsim.scenario.tree import (
     Fault,
     Node,
@@ -36,7 +36,6 @@ from rlsim.scenario.tree import (
     key_fault,
     merge,
     plain,
-    planted,
     value_fault,
     walk,
     without,
@@ -128,7 +127,7 @@ class Document:
 
         Raises ScenarioError with every fault of the document, or when the arm is unknown or left open.
         """
-        return self.resolve_all()[self._chosen(arm)]
+        return self.resolve_all()[self.chosen(arm)]
 
     def resolve_all(self) -> dict[str | None, Scenario]:
         """The scenario of every arm by name; under None when the file has no arms. Raises as ``resolve``."""
@@ -143,13 +142,13 @@ class Document:
 
     def locate(self, path: str, arm: str | None = None) -> Place:
         """Where ``path`` (``rollout.gpus``) of the arm was written, or the mapping that would hold it."""
-        return find(self._root(self._chosen(arm)), parsed_path(path))[0].place
+        return find(self._root(self.chosen(arm)), parsed_path(path))[0].place
 
     def scenario_error(self, errors: Sequence[ParameterError], arm: str | None = None) -> ScenarioError:
         """Errors of what was built from an arm, with file and line; paths are from the scenario's top."""
         from rlsim.scenario.schema import Scenario
 
-        root, schema = self._root(self._chosen(arm)), Scenario.model_json_schema()
+        root, schema = self._root(self.chosen(arm)), Scenario.model_json_schema()
         return _refusal([parameter_fault(error, root, schema) for error in errors])
 
     def with_settings(self, settings: Node) -> Document:
@@ -165,7 +164,7 @@ class Document:
 
     def resolve_only(self, arm: str | None) -> Scenario:
         """The scenario of one arm, whatever is wrong with the others; ScenarioError with its own faults."""
-        outcome = _outcome(self._root(self._chosen(arm)))
+        outcome = _outcome(self._root(self.chosen(arm)))
         if isinstance(outcome, list):
             raise _refusal(outcome)
         return outcome
@@ -177,7 +176,8 @@ class Document:
             base = merge(base, override)
         return extended(merge(base, self.settings), self.file)
 
-    def _chosen(self, arm: str | None) -> str | None:
+    def chosen(self, arm: str | None) -> str | None:
+        """The name of the arm, or of the only one; ScenarioError when it is unknown or left open."""
         names = self.arms()
         if arm is None and len(names) <= 1:
             return names[0] if names else None
@@ -223,53 +223,13 @@ def load(
     be read, text that is not YAML, duplicate keys, tags and numbers that are not finite; with the latter
     come all other faults of the document.
     """
-    refusals: list[str] = []
-    faults: list[Fault] = []
-    layers = [_layer(os.fspath(file), faults, refusals) for file in (path, *overlays)]
-    settings = _settings(sets, faults, refusals)
-    read = [layer for layer in layers if layer is not None]
-    if refusals:
-        raise ScenarioError([*refusals, *map(str, faults)])
-    root = read[0]
-    for overlay in read[1:]:
-        root = merge(root, overlay)
+    layers, settings, faults = read_all([path, *overlays], sets)
+    root = reduce(merge, layers)
     root = with_arms(root, os.fspath(path))
     document = _with_settings(os.fspath(path), root, settings, faults)
     if faults:
         raise _refusal(_all_faults(document, faults))
     return document
-
-
-def _layer(file: str, faults: list[Fault], refusals: list[str]) -> Node | None:
-    try:
-        root, text_faults = parse_file(file)
-    except ScenarioError as error:
-        refusals.extend(error.faults)
-        return None
-    faults.extend(text_faults)
-    return root
-
-
-def _settings(sets: Sequence[str], faults: list[Fault], refusals: list[str]) -> Node:
-    root = Node({}, Place("--set", None))
-    for text in sets:
-        try:
-            path, leaf, text_faults = _setting(text)
-        except ScenarioError as error:
-            refusals.extend(error.faults)
-            continue
-        faults.extend(text_faults)
-        root = planted(root, path, leaf)
-    return root
-
-
-def _setting(text: str) -> tuple[tuple[str, ...], Node, list[Fault]]:
-    name, equals, value = text.partition("=")
-    path = tuple(part.strip() for part in name.split("."))
-    if not equals or not all(path):
-        raise ScenarioError([f"--set {text}: found no key path and value; allowed: key.path=value"])
-    leaf, faults = parse(value, f"--set {text}", path, numbered=False)
-    return path, leaf, faults
 
 
 def _with_settings(file: str, root: Node, settings: Node, faults: list[Fault]) -> Document:

@@ -8,7 +8,8 @@ merge keys, dates (kept as text) and every tag beyond the core schema.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +20,7 @@ from ruamel.yaml.nodes import Node as YamlNode
 from ruamel.yaml.reader import ReaderError
 
 from rlsim.core.errors import ScenarioError
-from rlsim.scenario.tree import Fault, Node, Path, Place, Scalar, key_fault, shown, value_fault
+from rlsim.scenario.tree import Fault, Node, Path, Place, Scalar, key_fault, planted, shown, value_fault
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
@@ -53,6 +54,39 @@ def _unreadable(path: str, error: OSError) -> str:
     guess = nearest(wanted.name, beside)
     hint = f"; did you mean '{wanted.with_name(guess)}'?" if guess else ""
     return f"{path}: file not found{hint}"
+
+
+def read_all(files: Sequence[str | os.PathLike[str]], sets: Sequence[str]) -> tuple[list[Node], Node, list[Fault]]:
+    """The trees of files, one tree of all ``key.path=value`` settings, and the faults of their values.
+
+    ScenarioError, with all of these faults, when a file or a setting has no tree.
+    """
+    refusals: list[str] = []
+    faults: list[Fault] = []
+    trees, settings = [], Node({}, Place("--set", None))
+    for file in files:
+        try:
+            tree, text_faults = parse_file(os.fspath(file))
+        except ScenarioError as error:
+            refusals.extend(error.faults)
+            continue
+        trees.append(tree)
+        faults.extend(text_faults)
+    for text in sets:
+        name, equals, value = text.partition("=")
+        path = tuple(part.strip() for part in name.split("."))
+        try:
+            if not equals or not all(path):
+                raise ScenarioError([f"--set {text}: found no key path and value; allowed: key.path=value"])
+            leaf, text_faults = parse(value, f"--set {text}", path, numbered=False)
+        except ScenarioError as error:
+            refusals.extend(error.faults)
+            continue
+        settings = planted(settings, path, leaf)
+        faults.extend(text_faults)
+    if refusals:
+        raise ScenarioError([*refusals, *map(str, faults)])
+    return trees, settings, faults
 
 
 def parse_file(path: str) -> tuple[Node, list[Fault]]:

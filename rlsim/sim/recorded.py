@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rlsim.core.commands import CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished
 from rlsim.core.ticks import Ticks
-from rlsim.executor.run import FinishedRun, budget_of, make_controller, make_world
+from rlsim.executor.run import FinishedRun, budget_of, prepare
 from rlsim.resolve import ResolvedScenario
 from rlsim.sim.collector import collector_paused
 from rlsim.sim.durations import Durations, Modelled, Place
@@ -172,15 +172,14 @@ def simulate_recorded(
     plan: ResolvedScenario, recording: Recording, replication: int = 0, steps: int | None = None
 ) -> Rerun:
     """One replication with recorded durations; ``DeadlockError`` when it cannot progress."""
-    workload = plan.workload_of(replication)
-    world = make_world(plan, workload)
+    controller, system = prepare(plan, replication)
     handed = []
-    for replica, ticks in zip(world.replicas, recording.steps, strict=True):
+    for replica, ticks in zip(system.replicas, recording.steps, strict=True):
         noise = RecordedSteps(ticks, lambda replica=replica: replica.law_ticks)  # type: ignore[misc]
         replica.noise, replica.jump = noise, False
         handed.append(noise)
-    durations = Recorded(recording, Modelled(world))
-    simulation = Simulation(make_controller(plan, workload), world, durations=durations)
+    durations = Recorded(recording, Modelled(system))
+    simulation = Simulation(controller, system, durations=durations)
     given = plan.scenario.run
     with collector_paused():
         log = simulation.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))

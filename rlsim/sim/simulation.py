@@ -16,7 +16,7 @@ from rlsim.core.log import RunLog
 from rlsim.core.ticks import Ticks
 from rlsim.engine.requests import Request
 from rlsim.executor.driver import Driver
-from rlsim.executor.run import FinishedRun, budget_of, make_controller, make_world
+from rlsim.executor.run import FinishedRun, budget_of, prepare
 from rlsim.executor.system import System
 from rlsim.executor.termination import SECONDS, Budget
 from rlsim.executor.trajectories import Calls
@@ -175,12 +175,10 @@ def simulate(plan: ResolvedScenario, replication: int = 0, steps: int | None = N
 
     ``ParameterError`` for a policy that decides by rewards, where only a live task would give them.
     """
-    if plan.learning is None and isinstance(plan.policy(plan.shape).allocation, NeedsRewards):
+    controller, system = prepare(plan, replication)
+    if plan.learning is None and isinstance(controller.policy.allocation, NeedsRewards):
         raise ParameterError("learning", None, "a learning section: simulated samples earn nothing without one")
-    workload = plan.workload_of(replication)
-    world = make_world(plan, workload)
-    controller = make_controller(plan, workload)
     run = plan.scenario.run
     with collector_paused():
-        log = Simulation(controller, world).run(steps or run.steps, run.max_simulated_seconds, budget_of(plan))
+        log = Simulation(controller, system).run(steps or run.steps, run.max_simulated_seconds, budget_of(plan))
     return FinishedRun(plan, replication, log)
