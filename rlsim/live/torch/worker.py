@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlsim.core.child_processes import end_with_parent
+from rlsim.live.child_processes import end_with_parent
 from rlsim.live.extras import require_live
 from rlsim.live.torch.recipe import RankResult, Recipe, TrainRequest
 

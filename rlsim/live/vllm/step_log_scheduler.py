@@ -13,7 +13,7 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from rlsim.core.child_processes import end_with_parent
+from rlsim.live.child_processes import end_with_parent
 from rlsim.live.vllm.step_log import CallEnd, OpenStep, StepLog, StepSink
 
 

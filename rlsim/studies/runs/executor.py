@@ -191,7 +191,7 @@ def _begin_worker() -> None:
     import rlsim.resolve
     import rlsim.results.metrics
     import rlsim.sim.simulation  # noqa: F401
-    from rlsim.core.child_processes import end_with_parent
+    from rlsim.live.child_processes import end_with_parent
 
     end_with_parent()
     gc.collect()
