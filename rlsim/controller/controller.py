@@ -130,9 +130,9 @@ class Controller:
         if self._loan is not None:
             self._loan.lend()
         self._alarms.ask()
-        told = self._out.copy()
+        commands = self._out.copy()
         self._out.clear()
-        return told
+        return commands
 
     def _drive(self) -> None:
         view = self.view

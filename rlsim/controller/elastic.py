@@ -15,7 +15,7 @@ class Loan:
     def __init__(self, placement: ElasticReplicas, view: View, rollouts: Rollouts, out: list[Command]) -> None:
         self._placement, self._view, self._rollouts, self._out = placement, view, rollouts, out
         self._replicas = view.shape.lent_replicas
-        self._asked: Ticks = 0
+        self._requested_at: Ticks = 0
         for replica in self._replicas:
             view.loads.close(replica)
 
@@ -42,7 +42,7 @@ class Loan:
     def _consider(self) -> None:
         view = self._view
         if view.trainer == "idle" and view.running_samples and self._any_left() and self._placement.lends(view):
-            view.trainer, self._asked = "lending", view.now
+            view.trainer, self._requested_at = "lending", view.now
             self._out.append(SetRole("rollout", lent=True))
 
     def _any_left(self) -> bool:
@@ -56,7 +56,7 @@ class Loan:
 
     def _recall(self) -> None:
         view = self._view
-        view.trainer, self._asked = "recalling", view.now
+        view.trainer, self._requested_at = "recalling", view.now
         for replica in self._replicas:
             view.loads.close(replica)
         self._rollouts.clear(self._replicas)
@@ -64,7 +64,7 @@ class Loan:
     def switched(self) -> None:
         """The GPUs have changed sides."""
         view = self._view
-        view.switch_ticks.append(view.now - self._asked)
+        view.switch_ticks.append(view.now - self._requested_at)
         if view.trainer == "returning":
             view.trainer = "idle"
             return

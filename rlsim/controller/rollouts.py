@@ -116,7 +116,7 @@ class Rollouts:
     def replica_lost(self, event: ReplicaLost) -> None:
         """A replica is gone: its calls go on elsewhere, each once; groups that lose one twice are given up."""
         self.view.loads.lose(event.replica)
-        cut = [self._call_lost(made) for made in event.cuts]
+        cut = [self._call_lost(lost_call) for lost_call in event.cuts]
         for group in {sample.group.group: sample.group for sample in cut if sample.losses > MAX_LOSSES}.values():
             if group.group in self.view.open:
                 self._loader.vacate(group.target)
@@ -170,10 +170,10 @@ class Rollouts:
         sample.response_tokens += tokens
         if segments:
             self.view.replica_versions[replica] = segments[-1][0]
-        for version, made in segments:
+        for version, count in segments:
             if sample.segments and sample.segments[-1][0] == version:
-                made += sample.segments.pop()[1]
-            sample.segments.append((version, made))
+                count += sample.segments.pop()[1]
+            sample.segments.append((version, count))
         return sample
 
     def _next(self, sample: Sample, action: Callable[[Sample], None]) -> None:

@@ -55,10 +55,10 @@ def make_controller(plan: ResolvedScenario, workload: Workload, oracle: bool = T
 
 def budget_of(plan: ResolvedScenario) -> Budget | None:
     """What a run of the plan may use up; None for as much as its steps take."""
-    given = plan.scenario.run.budget
-    if given is None:
+    budget = plan.scenario.run.budget
+    if budget is None:
         return None
-    return Budget(given.model_dump(exclude_none=True), gpus_used(plan), price(plan)[0] / SECONDS_PER_HOUR)
+    return Budget(budget.model_dump(exclude_none=True), gpus_used(plan), price(plan)[0] / SECONDS_PER_HOUR)
 
 
 def make_world(plan: ResolvedScenario, workload: Workload) -> System:
@@ -99,12 +99,12 @@ def _learning(plan: ResolvedScenario, workload: Workload) -> LearningSetup | Non
 
 
 def _contention(plan: ResolvedScenario) -> Contention | None:
-    given = plan.scenario.contention
-    if given.step_factor_while_training == given.training_factor_while_generating == 1:
+    contention = plan.scenario.contention
+    if contention.step_factor_while_training == contention.training_factor_while_generating == 1:
         return None
-    slowed = ((pool.place.count, _law(pool).slowed(given.step_factor_while_training)) for pool in plan.pools)
+    slowed = ((pool.place.count, _law(pool).slowed(contention.step_factor_while_training)) for pool in plan.pools)
     laws = [law for count, law in slowed for _ in range(count)]
-    return Contention(laws, given.training_factor_while_generating)
+    return Contention(laws, contention.training_factor_while_generating)
 
 
 def _law(pool: ResolvedPool) -> StepTime:
@@ -112,8 +112,8 @@ def _law(pool: ResolvedPool) -> StepTime:
 
 
 def _acceptance(scenario: Scenario, seed: int) -> Acceptance | None:
-    given = scenario.sync.acceptance
-    return None if given is None else Acceptance(seed, given.probability, given.test_seconds)
+    acceptance = scenario.sync.acceptance
+    return None if acceptance is None else Acceptance(seed, acceptance.probability, acceptance.test_seconds)
 
 
 def _replicas(pool: ResolvedPool, workload: Workload) -> Iterator[Replica]:

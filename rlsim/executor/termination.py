@@ -95,25 +95,25 @@ def deadlock_report(now: Ticks, controller: Controller, log: RunLog, steps: int,
     )
 
 
-def final_rows(controller: Controller, made: dict[int, int], begun: Container[int]) -> list[FinalRow]:
-    """What became of every sample; ``made`` are tokens of calls still under way, by sample.
+def final_rows(controller: Controller, tokens_under_way: dict[int, int], begun: Container[int]) -> list[FinalRow]:
+    """What became of every sample; ``tokens_under_way`` are those of calls still under way, by sample.
 
     Calls asked for by the very last decision were never begun: samples that had no call before, which are not in
     ``begun``, are left out, resumed ones still wait.
     """
     rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
     for sample in controller.samples.values():
-        under_way = sample.sample in made or sample.state in ("tool", "scoring", "waiting")
+        under_way = sample.sample in tokens_under_way or sample.state in ("tool", "scoring", "waiting")
         if under_way or sample.sample in begun or sample.state != "running":
             fate = "in_flight" if under_way else "buffered"
-            rows.append(FinalRow(sample.sample, fate, sample.response_tokens + made.get(sample.sample, 0)))
+            rows.append(FinalRow(sample.sample, fate, sample.response_tokens + tokens_under_way.get(sample.sample, 0)))
     return sorted(rows)
 
 
 def cut_of(request: Request, replica: int) -> Cut:
     """What an aborted call had made."""
-    made = request.tokens - request.context_tokens
-    return Cut(request.sample, replica, made, tuple(request.segments), request.first_token)
+    tokens = request.tokens - request.context_tokens
+    return Cut(request.sample, replica, tokens, tuple(request.segments), request.first_token)
 
 
 _UNASKED = (Started, Woke, Noticed)
@@ -136,18 +136,18 @@ class Timers:
 
     def count(self, event: Event, commands: Sequence[Command]) -> None:
         """Take in one event and what was asked for because of it."""
-        asked = [command.at for command in commands if isinstance(command, WakeAt)]
-        moved = len(commands) > len(asked)
-        self._owed += len(commands) - len(asked) - _replies(event)
-        self._pending += len(asked)
+        wake_times = [command.at for command in commands if isinstance(command, WakeAt)]
+        moved = len(commands) > len(wake_times)
+        self._owed += len(commands) - len(wake_times) - _replies(event)
+        self._pending += len(wake_times)
         if isinstance(event, Woke):
             self._pending -= 1
             self._hopeful.discard(event.at)
             if moved or self._owed:
-                self._hopeful.update(asked)
+                self._hopeful.update(wake_times)
             self.in_vain = not (self._owed or self._hopeful or moved)
         else:
-            self._hopeful.update(asked)
+            self._hopeful.update(wake_times)
             self.in_vain = False
 
 

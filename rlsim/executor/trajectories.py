@@ -123,8 +123,8 @@ class Calls:
         room = self.system.max_model_len - 1 - command.context_tokens
         draft = trajectory.draft = Draft(old, min(old.turn_lengths[0] if old.turn_lengths else 0, room))
         tokens = self.system.workload.prompt_tokens(trajectory.prompt)
-        seen = draft.tokens if self._engine_checks else 0
-        context = command.context_tokens + seen
+        draft_tokens = draft.tokens if self._engine_checks else 0
+        context = command.context_tokens + draft_tokens
         request = Request(command.sample, trajectory.prompt, tokens, context, 1, command.priority, now, max_tokens=1)
         if self._engine_checks:
             request.content = ("draft", command.sample)
@@ -164,14 +164,14 @@ class Calls:
         trajectory = self.trajectories[request.sample]
         if trajectory.draft is not None:
             return self._checked(request, trajectory, trajectory.draft, replica, accepted_tokens)
-        made = request.tokens - request.context_tokens
-        trajectory.response_tokens += made
-        self._made_by(trajectory, tuple(request.segments))
+        made_tokens = request.tokens - request.context_tokens
+        trajectory.response_tokens += made_tokens
+        self._add_token_steps(trajectory, tuple(request.segments))
         trajectory.kv_age, trajectory.replica = self._kv_age, replica
         reason: Literal["stop", "length", "tool", "chunk"] = "stop"
         if request.tokens >= self.system.max_model_len:
             reason = "length"
-        elif trajectory.made_tokens + made < trajectory.length_tokens:
+        elif trajectory.made_tokens + made_tokens < trajectory.length_tokens:
             reason = "chunk"
         elif trajectory.turn + 1 < trajectory.turns:
             reason = "tool"
@@ -179,8 +179,8 @@ class Calls:
             reason = "length"
         trajectory.complete = reason in ("stop", "length")
         if reason != "chunk":
-            trajectory.turn_lengths.append(trajectory.made_tokens + made)
-        return Finished(request.sample, replica, made, tuple(request.segments), reason, request.first_token)
+            trajectory.turn_lengths.append(trajectory.made_tokens + made_tokens)
+        return Finished(request.sample, replica, made_tokens, tuple(request.segments), reason, request.first_token)
 
     def _checked(
         self, request: Request, trajectory: Trajectory, draft: Draft, replica: int, accepted_tokens: int | None
@@ -194,10 +194,10 @@ class Calls:
         else:
             kept = draft.tokens if accepted_tokens is None else accepted_tokens
             share = kept / max(1, draft.tokens)
-        made = (request.content, request.prompt_tokens) if self._engine_checks else None
-        draft.accept(trajectory, kept, share, version, made)
+        checked_kv = (request.content, request.prompt_tokens) if self._engine_checks else None
+        draft.accept(trajectory, kept, share, version, checked_kv)
         reused = ((version, kept),) if kept else ()
-        self._made_by(trajectory, reused)
+        self._add_token_steps(trajectory, reused)
         reason: Literal["stop", "tool", "checked"] = "checked"
         if trajectory.turn_lengths:
             trajectory.complete = trajectory.turns == 1
@@ -212,8 +212,8 @@ class Calls:
         value, learning = 0.0, self.system.learning
         if learning is not None:
             share = min(1.0, tokens / trajectory.length_tokens)
-            seen = learning.dynamics.signal
-            value = seen(trajectory.signal, *trajectory.key, share, trajectory.version, trajectory.ancestors)
+            read_signal = learning.dynamics.signal
+            value = read_signal(trajectory.signal, *trajectory.key, share, trajectory.version, trajectory.ancestors)
         return Noticed(request.sample, tokens, value)
 
     def reward(self, sample: int) -> float | None:
@@ -226,15 +226,15 @@ class Calls:
             trajectory.reward = dynamics.reward(*trajectory.key, version, trajectory.ancestors)
         return trajectory.reward
 
-    def cut(self, made: Cut) -> None:
+    def cut(self, cut: Cut) -> None:
         """Book what an aborted call had made."""
-        trajectory = self.trajectories[made.sample]
-        trajectory.response_tokens += made.tokens
-        self._made_by(trajectory, made.segments)
+        trajectory = self.trajectories[cut.sample]
+        trajectory.response_tokens += cut.tokens
+        self._add_token_steps(trajectory, cut.segments)
         trajectory.draft = None
-        trajectory.kv_age, trajectory.replica = self._kv_age, made.replica
+        trajectory.kv_age, trajectory.replica = self._kv_age, cut.replica
 
-    def _made_by(self, trajectory: Trajectory, segments: Segments) -> None:
+    def _add_token_steps(self, trajectory: Trajectory, segments: Segments) -> None:
         if self.system.workload.mismatch is not None or self.system.learning is not None:
             trajectory.token_steps += self.updates.token_steps(segments)
 
@@ -260,17 +260,17 @@ class Calls:
             return None
         batch, self._unlearnt = self._unlearnt, []
         updates, self._own_updates = self._own_updates or learning.updates_per_step, 0
-        told = learning.dynamics.trained(batch, updates, learning.epochs)
+        progress = learning.dynamics.trained(batch, updates, learning.epochs)
         return ProgressRow(
             command.step,
             now,
             len(batch),
-            told.success,
-            told.skill,
-            told.information,
-            told.ess,
-            told.staleness_factor,
-            told.gain,
+            progress.success,
+            progress.skill,
+            progress.information,
+            progress.ess,
+            progress.staleness_factor,
+            progress.gain,
         )
 
     def release(self, command: Train) -> Sequence[int]:
@@ -280,14 +280,18 @@ class Calls:
             del self.trajectories[sample]
         return gone
 
-    def _as_trained(self, found: Trajectory, learning: LearningSetup) -> TrainedSample:
-        group = self._groups.setdefault((found.prompt, found.attempt), len(self._groups))
-        lag = self._lag_steps(found) * learning.updates_per_step * learning.epochs
-        trained = TrainedSample(found.prompt, group, found.reward, lag, found.trained_tokens)
+    def _as_trained(self, trajectory: Trajectory, learning: LearningSetup) -> TrainedSample:
+        group = self._groups.setdefault((trajectory.prompt, trajectory.attempt), len(self._groups))
+        lag = self._lag_steps(trajectory) * learning.updates_per_step * learning.epochs
+        trained = TrainedSample(trajectory.prompt, group, trajectory.reward, lag, trajectory.trained_tokens)
         if not learning.dynamics.distils:
             return trained
-        drift, repeats = learning.dynamics.soundness(found.prompt, found.attempt, found.member, found.version)
-        return replace(trained, drift_tokens=drift * found.length_tokens, repeats_tokens=repeats * found.length_tokens)
+        drift, repeats = learning.dynamics.soundness(
+            trajectory.prompt, trajectory.attempt, trajectory.member, trajectory.version
+        )
+        return replace(
+            trained, drift_tokens=drift * trajectory.length_tokens, repeats_tokens=repeats * trajectory.length_tokens
+        )
 
     def publishing(self, command: Sync) -> None:
         """The trainer's weights are on their way: the first replica may serve them before the last has them."""
@@ -312,19 +316,19 @@ class Calls:
         return trajectory.given_tokens, trajectory.response_tokens
 
     def _trajectory(self, command: Submit) -> Trajectory:
-        found = self.trajectories.get(command.sample)
-        if found is None:
+        trajectory = self.trajectories.get(command.sample)
+        if trajectory is None:
             workload = self.system.workload
             prompt, attempt = workload.prompt_at(command.draw)
             attempt += command.recycle
             turns = workload.turn_count(prompt, attempt, command.member) if workload.turns else 1
-            found = self.trajectories[command.sample] = (
+            trajectory = self.trajectories[command.sample] = (
                 Trajectory(prompt, attempt, command.member, turns)
                 if command.fork is None
                 else self._fork(command, command.fork, turns)
             )
-        found.given_tokens = command.context_tokens - found.response_tokens
-        return found
+        trajectory.given_tokens = command.context_tokens - trajectory.response_tokens
+        return trajectory
 
     def _fork(self, command: Submit, fork: Fork, turns: int) -> Trajectory:
         parent = self.trajectories[fork.parent]

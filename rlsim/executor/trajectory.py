@@ -18,17 +18,19 @@ class Draft:
     of: Trajectory
     tokens: int
 
-    def accept(self, into: Trajectory, kept: int, share: float, version: int, made: tuple[Content, int] | None) -> None:
+    def accept(
+        self, into: Trajectory, kept: int, share: float, version: int, checked_kv: tuple[Content, int] | None
+    ) -> None:
         """Let a trajectory begin with ``kept`` tokens of it, a share. With all, the end included, the turn is over.
 
-        ``made`` names the KV that the engine's check has made, and the prompt's tokens in it, None where the trainer
-        has checked; ``version`` is of the weights that did.
+        ``checked_kv`` names the KV that the engine's check has made, and the prompt's tokens in it, None where the
+        trainer has checked; ``version`` is of the weights that did.
         """
         if not kept:
             return
         old, into.inherited_tokens, into.version, into.accepted_share = self.of, kept, version, share
         into.ancestors = beginning(old.ancestors, old.attempt, old.member, share)
-        into.lineage = () if made is None else ((made[0], made[1] + kept),)
+        into.lineage = () if checked_kv is None else ((checked_kv[0], checked_kv[1] + kept),)
         if share >= 1.0 and old.turn_lengths[:1] == [kept]:
             into.turn_lengths, into.turns = [kept], old.turns
 

@@ -133,22 +133,22 @@ def workload_of(plan: ResolvedScenario, replication: int) -> Workload:
 def trainer_refusals(plan: ResolvedScenario) -> list[ParameterError]:
     """What the real trainer does not do, and what a task does not go with."""
     live, trainer = plan.scenario.live, plan.scenario.trainer
-    found = []
+    faults = []
     if live.task is not None and live.trainer == "paced":
-        found.append(ParameterError("live.trainer", "paced", "torch: a task is there to be learnt"))
+        faults.append(ParameterError("live.trainer", "paced", "torch: a task is there to be learnt"))
     task, cap = task_of(live, plan.scenario.seed), plan.workload.response_length.cap_tokens
     if task is not None and cap < task.most_response_tokens:
         allowed = f"at least {task.most_response_tokens}: a right answer to this task can be so long"
-        found.append(ParameterError("workload.response_tokens.cap_tokens", cap, allowed))
+        faults.append(ParameterError("workload.response_tokens.cap_tokens", cap, allowed))
     if live.trainer == "torch":
         if trainer.packing != "packed":
             allowed = "packed, or live.trainer: paced: the real trainer pads nothing"
-            found.append(ParameterError("trainer.packing", trainer.packing, allowed))
+            faults.append(ParameterError("trainer.packing", trainer.packing, allowed))
         for name in ("critic",) if live.teacher is not None else ("reference", "critic"):
             if getattr(trainer, name):
                 allowed = "false, or live.trainer: paced: the real trainer has no such model"
-                found.append(ParameterError(f"trainer.{name}", True, allowed))
-    return found
+                faults.append(ParameterError(f"trainer.{name}", True, allowed))
+    return faults
 
 
 def core_of(live: Live, replica: int) -> int | None:

@@ -44,8 +44,8 @@ def backend(name: str, site: Site = HERE) -> Backend:
         return placed
     if site is not HERE:
         raise ParameterError("--cluster", f"--live {name}", " or ".join(f"--live {placed}" for placed in PLACED))
-    made: Backend = make()
-    return made
+    local: Backend = make()
+    return local
 
 
 class Fake:
@@ -57,8 +57,8 @@ class Fake:
     def refusals(self, plan: ResolvedScenario) -> list[ParameterError]:
         """Tools that read: the simulated engine can do all that is modelled, but it makes no tokens."""
         tool = plan.scenario.live.tool
-        found = [] if tool == "paced" else [ParameterError("live.tool", tool, "paced: fake engines make no tokens")]
-        return [*found, *contention_faults(plan)]
+        faults = [] if tool == "paced" else [ParameterError("live.tool", tool, "paced: fake engines make no tokens")]
+        return [*faults, *contention_faults(plan)]
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
         """The scenario's."""

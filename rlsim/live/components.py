@@ -16,7 +16,7 @@ from rlsim.live.pool import Served
 from rlsim.live.protocols import Call, Engine, Experience, Judge, Learnt, LiveTrainer, Rewards, Tools
 from rlsim.live.running import Running
 from rlsim.live.signals import Readings
-from rlsim.live.texts import Acceptance, Seen, Texts
+from rlsim.live.texts import Acceptance, PartialResponse, Texts
 
 NO_REWARD = 0.0
 
@@ -84,8 +84,8 @@ class LiveComponents:
 
     async def close(self) -> list[Exception]:
         """Close the trainer, and its teacher; what went wrong in it."""
-        told = await asyncio.gather(*(one.close() for one in self.trainers), return_exceptions=True)
-        return [fault for fault in told if isinstance(fault, Exception)]
+        results = await asyncio.gather(*(one.close() for one in self.trainers), return_exceptions=True)
+        return [fault for fault in results if isinstance(fault, Exception)]
 
     def call(self, command: Submit, request: Request) -> Call:
         """The engine's call for a submitted one."""
@@ -105,7 +105,7 @@ class LiveComponents:
     def took(self, running: Running) -> None:
         """Keep what a call has made; the token that ends a check is nobody's."""
         if self.texts is not None and running.call.draft_tokens is None:
-            self.texts.add(running.call.sample, running.made)
+            self.texts.add(running.call.sample, running.output)
 
     def accepted_tokens(self, running: Running) -> int | None:
         """Of the draft that a call has checked; None where it has checked none that anybody can read."""
@@ -113,30 +113,30 @@ class LiveComponents:
         if self.texts is None or draft_tokens is None or self.learning_is_modelled:
             return None
         old = self.texts.draft_log_probs(sample, draft_tokens)
-        return self.acceptance.tokens(sample, running.made.draft_log_probs, old)
+        return self.acceptance.tokens(sample, running.output.draft_log_probs, old)
 
     def reuse(self, running: Running, reused: Segments) -> None:
         """Let a sample begin with what stands of its draft."""
         if self.texts is not None and running.call.draft_tokens is not None:
-            self.texts.accept(running.call.sample, running.made.draft_log_probs, reused)
+            self.texts.accept(running.call.sample, running.output.draft_log_probs, reused)
 
-    def seen(self, sample: int, context_tokens: int) -> Seen | None:
+    def partial_response(self, sample: int, context_tokens: int) -> PartialResponse | None:
         """A sample up to a length of its context; None where nobody reads tokens, or they mean nothing."""
         if self.texts is None or self.learning_is_modelled:
             return None
-        return self.texts.seen(sample, context_tokens)
+        return self.texts.partial_response(sample, context_tokens)
 
-    def read(self, signal: str, noticed: Noticed, seen: Seen) -> Noticed:
+    def read(self, signal: str, noticed: Noticed, response: PartialResponse) -> Noticed:
         """What a signal shows of a call under way, at the mark that it has come to."""
-        return noticed._replace(value=self.readings.read(signal, noticed.sample, noticed.tokens, seen))
+        return noticed._replace(value=self.readings.read(signal, noticed.sample, noticed.tokens, response))
 
-    async def judged(self, noticed: Noticed, seen: Seen) -> Noticed:
+    async def judged(self, noticed: Noticed, response: PartialResponse) -> Noticed:
         """How far the teacher agrees with a call under way."""
         if self.judge is None:
             raise RlsimError("a part watches teacher-overlap, and there is no teacher")
-        (said,) = await self.judge.log_probs([seen.context])
-        judged = [said[place - 1] for place in seen.places]
-        return noticed._replace(value=self.readings.overlap(noticed.sample, noticed.tokens, seen, judged))
+        (said,) = await self.judge.log_probs([response.context])
+        judged = [said[place - 1] for place in response.places]
+        return noticed._replace(value=self.readings.overlap(noticed.sample, noticed.tokens, response, judged))
 
     def experiences(self, samples: Sequence[int]) -> list[Experience]:
         """Finished samples for the trainer; none where nobody reads tokens."""
@@ -175,13 +175,13 @@ class LiveComponents:
         """Have a finished sample scored; None where nobody reads tokens or the service tells no reward."""
         return await self.rewards.score(command, () if self.texts is None else self.texts.response(command.sample))
 
-    def rewarded(self, sample: int, told: float | None, earned: float | None) -> float | None:
+    def rewarded(self, sample: int, score: float | None, earned: float | None) -> float | None:
         """The reward of a finished sample: what its scoring told, or what its tokens are worth, or its ``earned``.
 
         ``earned`` is the learning model's, of a sample whose tokens mean nothing; None: there is none.
         """
         if self.texts is None:
-            return earned if told is None else told
+            return earned if score is None else score
         text = self.texts[sample]
-        text.reward = told if told is not None else earned
+        text.reward = score if score is not None else earned
         return self._reward(sample)

@@ -25,7 +25,7 @@ from rlsim.live.pool import WorkerPool
 from rlsim.live.protocols import EngineLostError, Record, TellsMarks, TrainerLostError
 from rlsim.live.running import Running
 from rlsim.live.signals import OVERLAP
-from rlsim.live.texts import Seen
+from rlsim.live.texts import PartialResponse
 from rlsim.live.training import TrainerDriver
 from rlsim.policies.allocation.estimators import SOLVED
 
@@ -149,7 +149,7 @@ class Execution:
         components = self._components
         components.took(running)
         request = running.settle()
-        if running.made.reason == "stop" and not running.call.ignore_eos:
+        if running.output.reason == "stop" and not running.call.ignore_eos:
             self._calls.stopped(request)
         finished = self._calls.ended(request, running.replica, components.accepted_tokens(running))
         components.reuse(running, finished.reused)
@@ -158,17 +158,17 @@ class Execution:
     def _marked(self, request: Request, made_tokens: int) -> None:
         """A watched call came to a mark."""
         noticed, signal = self._calls.notice(request, made_tokens), self._calls.trajectories[request.sample].signal
-        seen = self._components.seen(request.sample, request.context_tokens + made_tokens)
-        if seen is None:
+        response = self._components.partial_response(request.sample, request.context_tokens + made_tokens)
+        if response is None:
             self._driver.deliver(noticed)
         elif signal == OVERLAP:
-            self._do(self._judged(noticed, seen))
+            self._do(self._judged(noticed, response))
         else:
-            self._driver.deliver(self._components.read(signal, noticed, seen))
+            self._driver.deliver(self._components.read(signal, noticed, response))
 
-    async def _judged(self, noticed: Noticed, seen: Seen) -> None:
+    async def _judged(self, noticed: Noticed, response: PartialResponse) -> None:
         """A notice that waits for the teacher; the call goes on meanwhile."""
-        self._driver.deliver(await self._components.judged(noticed, seen))
+        self._driver.deliver(await self._components.judged(noticed, response))
 
     def abort(self, command: Abort, early: list[Cut]) -> None:
         """End calls that are under way now."""

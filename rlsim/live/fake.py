@@ -21,7 +21,7 @@ from rlsim.executor.trajectories import Calls
 from rlsim.live.clock import LiveClock, LiveTimer
 from rlsim.live.components import LiveComponents, Pace
 from rlsim.live.paced import PacedRewards, PacedTools, PacedTrainer
-from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, EngineLostError, Marked, Record, Weights
 
 
 class FakeEngine:
@@ -45,7 +45,7 @@ class FakeEngine:
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    async def generate(self, call: Call, made: Made) -> None:
+    async def generate(self, call: Call, output: CallOutput) -> None:
         """Run the call on the replica."""
         self._check()
         request = call.request
@@ -57,13 +57,13 @@ class FakeEngine:
         elif wants_cut:
             self._cut()
         try:
-            made.reason = await end  # type: ignore[assignment]
+            output.reason = await end  # type: ignore[assignment]
         finally:
-            self._fill(made, request)
+            self._fill(output, request)
 
-    def _fill(self, made: Made, request: Request) -> None:
-        made.segments, made.first_token_at = tuple(request.segments), request.first_token
-        made.undelivered_tokens = request.lost_tokens
+    def _fill(self, output: CallOutput, request: Request) -> None:
+        output.segments, output.first_token_at = tuple(request.segments), request.first_token
+        output.undelivered_tokens = request.lost_tokens
 
     async def abort(self, samples: Sequence[int]) -> None:
         """End calls at the next boundary, without what the step under way makes for them."""

@@ -79,21 +79,21 @@ class LiveFleet:
 
     def stop(self, samples: Iterable[int]) -> list[Running]:
         """The calls of these samples that are under way now, for ``abort``; later ones are not meant."""
-        found = [self._running[sample] for sample in samples if sample in self._running]
-        for running in found:
+        calls = [self._running[sample] for sample in samples if sample in self._running]
+        for running in calls:
             running.stopped = True
             _release(running)
-        return found
+        return calls
 
-    async def abort(self, found: Sequence[Running]) -> list[Running]:
+    async def abort(self, calls: Sequence[Running]) -> list[Running]:
         """End calls that are stopped; those that had not ended by themselves, once they all have ended."""
         by_replica: dict[int, list[int]] = {}
-        for running in found:
+        for running in calls:
             by_replica.setdefault(running.replica, []).append(running.call.sample)
         await self._each(by_replica, lambda replica: self.engines[replica].abort(by_replica[replica]))
-        if found:
-            await asyncio.wait([running.task for running in found])
-        return [running for running in found if running.made.reason == "abort" or running.lost]
+        if calls:
+            await asyncio.wait([running.task for running in calls])
+        return [running for running in calls if running.output.reason == "abort" or running.lost]
 
     async def _run(self, running: Running) -> None:
         engine, call, replica = self.engines[running.replica], running.call, running.replica
@@ -108,10 +108,10 @@ class LiveFleet:
             self._caller.refused(fault)
         del self._running[call.sample], self._on[replica][call.sample]
         self.delivered_tokens[replica] += running.made_tokens
-        self.undelivered_tokens[replica] += running.made.undelivered_tokens
+        self.undelivered_tokens[replica] += running.output.undelivered_tokens
         if running.lost:
             self._on_engine_lost(replica, [running])
-        elif running.made.reason != "abort":
+        elif running.output.reason != "abort":
             self._caller.ended(running)
         if self._offered[replica] is not None and not self._on[replica]:
             self._load_offered(replica)
@@ -129,7 +129,7 @@ class LiveFleet:
 
     async def _waits_behind_cut(self, running: Running) -> bool:
         """Whether a call that comes while others are cut is still wanted once they have gone on."""
-        running.made.reason = "abort"  # If it is not.
+        running.output.reason = "abort"  # If it is not.
         return await self._may_go(running)
 
     async def _may_go(self, running: Running) -> bool:
@@ -154,8 +154,8 @@ class LiveFleet:
     async def _each(self, replicas: Iterable[int], action: Callable[[int], Awaitable[object]]) -> None:
         """Do something with engines side by side; those that are lost meanwhile are told of."""
         alive = [replica for replica in replicas if replica not in self.gone]
-        told = await asyncio.gather(*(action(replica) for replica in alive), return_exceptions=True)
-        for replica, answer in zip(alive, told, strict=True):
+        answers = await asyncio.gather(*(action(replica) for replica in alive), return_exceptions=True)
+        for replica, answer in zip(alive, answers, strict=True):
             if isinstance(answer, EngineLostError):
                 self._on_engine_lost(replica, [])
             elif isinstance(answer, BaseException):
@@ -168,12 +168,12 @@ class LiveFleet:
 
         ``what`` and ``version`` are for the log: weights that were refused are the old ones.
         """
-        asked = self._clock.now
+        requested_at = self._clock.now
         alive = [replica for replica in range(len(self.engines)) if replica not in self.gone]
         await self._each(alive, lambda replica: self.engines[replica].pause())
         if mode == "abort":
             await self._each(alive, self._cut_all)
-        start = max((self._stopped(replica, asked) for replica in alive), default=asked)
+        start = max((self._stopped(replica, requested_at) for replica in alive), default=requested_at)
         await self._each(alive, lambda replica: self._load(replica, weights, mode != "keep"))
         await sleep_until(self._clock, start + ticks)
         for replica in [replica for replica in alive if replica not in self.gone]:
@@ -184,11 +184,11 @@ class LiveFleet:
         """Give every replica new weights on its own."""
 
         async def update(replica: int) -> None:
-            asked = self._clock.now
+            requested_at = self._clock.now
             await self.engines[replica].pause()
             if mode == "abort":
                 await self._cut_all(replica)
-            await self._load_alone(replica, weights, mode != "keep", ticks, self._stopped(replica, asked))
+            await self._load_alone(replica, weights, mode != "keep", ticks, self._stopped(replica, requested_at))
             await self._go_on(replica)
 
         await self._each(range(len(self.engines)), update)
@@ -216,10 +216,10 @@ class LiveFleet:
         self._loading[replica] = False
         await self.engines[replica].resume()
 
-    def _stopped(self, replica: int, asked: Ticks) -> Ticks:
+    def _stopped(self, replica: int, requested_at: Ticks) -> Ticks:
         """When a paused engine stopped: at the end of its last step, if it tells, else now."""
         engine = self.engines[replica]
-        return max(asked, engine.last_step_end()) if isinstance(engine, TellsSteps) else self._clock.now
+        return max(requested_at, engine.last_step_end()) if isinstance(engine, TellsSteps) else self._clock.now
 
     async def _load_alone(self, replica: int, weights: Weights, reset: bool, ticks: Ticks, start: Ticks) -> None:
         await self._load(replica, weights, reset)
@@ -275,10 +275,10 @@ class LiveFleet:
             running.stopped = True
             _release(running)
         await self._call_off_pulls()
-        told = await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True)
+        answers = await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True)
         await settled({running.task for running in under_way}, LAST_TOKENS_SECONDS)
-        faults = [answer for answer in told if isinstance(answer, Exception)]
-        return [answer if isinstance(answer, Record) else Record() for answer in told], under_way, faults
+        faults = [answer for answer in answers if isinstance(answer, Exception)]
+        return [answer if isinstance(answer, Record) else Record() for answer in answers], under_way, faults
 
     async def _call_off_pulls(self) -> None:
         """Before engines close: none is to be paused for weights by the end of its last call."""

@@ -72,6 +72,6 @@ class SpokenTools:
 
     async def call(self, command: CallTool, turn: Sequence[int]) -> Sequence[int]:
         """An answer."""
-        told = await self._tools.call(command, turn)
+        answer = await self._tools.call(command, turn)
         key = stream_key(self._seed, "tool text", command.draw, command.recycle, command.member, command.turn)[0]
-        return random_ids(key, len(told), self._vocabulary)
+        return random_ids(key, len(answer), self._vocabulary)

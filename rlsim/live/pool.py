@@ -47,16 +47,16 @@ class WorkerPool:
 
     async def serve(self, sample: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
         """Run a job once a worker is free; whatever it raises is its outcome, not an error of the run."""
-        asked = self._clock.now
+        requested_at = self._clock.now
         if self._seats is None:
-            return await self._timed(sample, asked, job)
+            return await self._timed(sample, requested_at, job)
         async with self._seats:
-            return await self._timed(sample, asked, job)
+            return await self._timed(sample, requested_at, job)
 
-    async def _timed(self, sample: int, asked: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
+    async def _timed(self, sample: int, requested_at: int, job: Callable[[], Awaitable[T]]) -> Served[T]:
         start = self._clock.now
         served = await self._tried(job)
-        self._log.services.append(ServiceRow(sample, self.what, asked, start, self._clock.now))
+        self._log.services.append(ServiceRow(sample, self.what, requested_at, start, self._clock.now))
         if served.outcome != "done":
             self.faults[served.outcome] += 1
             self.first_fault = self.first_fault or f"sample {sample}: {served.fault}"

@@ -46,7 +46,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Made:
+class CallOutput:
     """What a call has made so far; complete when ``generate`` returns."""
 
     tokens: list[int] = field(default_factory=list)
@@ -94,10 +94,10 @@ class Engine(Protocol):
         """Get ready to serve, with version 0."""
         ...
 
-    async def generate(self, call: Call, made: Made) -> None:
-        """Run a call to its end, filling ``made`` as tokens come; ``EngineLostError`` when the engine is gone.
+    async def generate(self, call: Call, output: CallOutput) -> None:
+        """Run a call to its end, filling ``output`` as tokens come; ``EngineLostError`` when the engine is gone.
 
-        What had arrived before it was lost is in ``made``.
+        What had arrived before it was lost is in ``output``.
         """
         ...
 
@@ -154,7 +154,7 @@ class TellsMarks(Protocol):
     """An engine that tells when a call comes to one of its marks."""
 
     def set_marked(self, marked: Marked) -> None:
-        """``marked(request, output tokens)`` is called at each, once ``made`` has these tokens."""
+        """``marked(request, output tokens)`` is called at each, once ``output`` has these tokens."""
         ...
 
 

@@ -104,8 +104,8 @@ def run_live(
         execution = Execution(controller, world, clock, crew, journal)
         watch(execution, crew)
         with interruptible(lambda name: execution.stop(StoppedError(f"{name}: {STOPPED}"))):
-            given = plan.scenario.run
-            ending = await execution.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))
+            section = plan.scenario.run
+            ending = await execution.run(steps or section.steps, section.max_simulated_seconds, budget_of(plan))
         return LiveRun(FinishedRun(plan, replication, ending.log), ending, crew)
 
     return run_virtual(main) if backend.virtual else run_real(main)

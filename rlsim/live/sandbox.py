@@ -70,27 +70,27 @@ class Sandbox:
             *self._command, stdin=pipe, stdout=pipe, stderr=nothing, cwd=folder, env={}, start_new_session=True
         )
         try:
-            told = await self._told(process, data)
+            output = await self._output(process, data)
             code = await process.wait()
         finally:
             await _end(process)
         if code:
             raise SandboxError(f"the program ended with code {code}")
-        return told
+        return output
 
-    async def _told(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
+    async def _output(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError, ConnectionResetError):
             process.stdin.write(data)
             await process.stdin.drain()
         process.stdin.close()
-        told = b""
+        output = b""
         while part := await process.stdout.read(self._bounds.output_bytes + 1):
-            told += part
-            if len(told) > self._bounds.output_bytes:
+            output += part
+            if len(output) > self._bounds.output_bytes:
                 raise SandboxError(f"more than {self._bounds.output_bytes} bytes of output")
-        return told
+        return output
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from rlsim.core.errors import RlsimError
 from rlsim.core.running_mean import RunningMean
 from rlsim.core.streams import FloatArray
-from rlsim.live.texts import Seen
+from rlsim.live.texts import PartialResponse
 
 READ = ("quality", "confidence", "entropy", "repetition")
 """Signals that need the response and its log-probabilities alone."""
@@ -64,13 +64,13 @@ class Discriminant:
         self._sum = np.zeros((2, FEATURES))
         self._squares = np.zeros((FEATURES, FEATURES))
 
-    def add(self, seen: FloatArray, success: bool) -> None:
+    def add(self, features: FloatArray, success: bool) -> None:
         """Another response whose outcome is known."""
         self._count[int(success)] += 1
-        self._sum[int(success)] += seen
-        self._squares += np.outer(seen, seen)
+        self._sum[int(success)] += features
+        self._squares += np.outer(features, features)
 
-    def read(self, seen: FloatArray) -> float | None:
+    def read(self, features: FloatArray) -> float | None:
         """In deviations from halfway between the two; None while too few are known, or nothing tells them apart."""
         if self._count.min() < LEAST_SEEN:
             return None
@@ -80,7 +80,7 @@ class Discriminant:
         covariance += np.diag(RIDGE * np.diag(covariance) + np.finfo(float).eps)
         weights = np.linalg.solve(covariance, means[1] - means[0])
         distance = float(weights @ (means[1] - means[0]))
-        return float(weights @ (seen - means.mean(axis=0))) / math.sqrt(distance) if distance > 0 else None
+        return float(weights @ (features - means.mean(axis=0))) / math.sqrt(distance) if distance > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class Reading:
     tokens: int
     """The mark: of the turn."""
     value: float
-    found: FloatArray
+    features: FloatArray
     """Statistics of the log-probabilities, shape (4,)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SignalAuroc:
     """How well a signal told at a mark which responses would succeed."""
 
     signal: str
@@ -132,39 +132,39 @@ class Readings:
     """Mean log-probabilities by mark."""
     _heads: defaultdict[int, Discriminant] = field(default_factory=lambda: defaultdict(Discriminant))
 
-    def read(self, signal: str, sample: int, mark: int, seen: Seen) -> float:
+    def read(self, signal: str, sample: int, mark: int, response: PartialResponse) -> float:
         """The value at a mark of a response so far; ``RlsimError`` where the engine tells no log-probabilities."""
-        found = self._found(signal, seen)
-        return self._keep(sample, Reading(signal, mark, self._value(signal, mark, seen, found), found))
+        features = self._features(signal, response)
+        return self._keep(sample, Reading(signal, mark, self._value(signal, mark, response, features), features))
 
-    def overlap(self, sample: int, mark: int, seen: Seen, judged: Sequence[float]) -> float:
+    def overlap(self, sample: int, mark: int, response: PartialResponse, judged: Sequence[float]) -> float:
         """The mean of min(1, teacher / student) over the last tokens, from log-probabilities under the teacher.
 
         At temperature 1 an unbiased estimate of the sum over the vocabulary of the smaller of the two probabilities.
         """
-        found, own = self._found(OVERLAP, seen), np.asarray(seen.log_probs)
+        features, own = self._features(OVERLAP, response), np.asarray(response.log_probs)
         ratios = np.exp(np.minimum(0.0, np.asarray(judged) - own))
-        return self._keep(sample, Reading(OVERLAP, mark, float(ratios[-LAST_TOKENS:].mean()), found))
+        return self._keep(sample, Reading(OVERLAP, mark, float(ratios[-LAST_TOKENS:].mean()), features))
 
-    def _found(self, signal: str, seen: Seen) -> FloatArray:
-        if len(seen.log_probs) != len(seen.places):
-            told = f"{signal} of {len(seen.places)} tokens, of which the engine scored {len(seen.log_probs)}"
-            raise RlsimError(told)
-        return statistics(seen.log_probs)
+    def _features(self, signal: str, response: PartialResponse) -> FloatArray:
+        if len(response.log_probs) != len(response.places):
+            message = f"{signal} of {len(response.places)} tokens, of which the engine scored {len(response.log_probs)}"
+            raise RlsimError(message)
+        return statistics(response.log_probs)
 
     def _keep(self, sample: int, reading: Reading) -> float:
         self._open[sample].append(reading)
         return reading.value
 
-    def _value(self, signal: str, mark: int, seen: Seen, found: FloatArray) -> float:
+    def _value(self, signal: str, mark: int, response: PartialResponse, features: FloatArray) -> float:
         if signal == "repetition":
-            return float(repeats_itself(seen.tokens))
+            return float(repeats_itself(response.tokens))
         if signal == "entropy":
-            return -float(np.mean(seen.log_probs[-LAST_TOKENS:]))
-        confidence = self._confidence(mark, float(found[0]))
+            return -float(np.mean(response.log_probs[-LAST_TOKENS:]))
+        confidence = self._confidence(mark, float(features[0]))
         if signal == "confidence":
             return confidence
-        quality = self._heads[mark].read(found)
+        quality = self._heads[mark].read(features)
         return confidence if quality is None else quality
 
     def _confidence(self, mark: int, mean: float) -> float:
@@ -176,16 +176,16 @@ class Readings:
         """How a response came out; None: it was cut, and nobody knows."""
         for reading in self._open.pop(sample, ()):
             if succeeded is not None:
-                self._heads[reading.tokens].add(reading.found, succeeded)
+                self._heads[reading.tokens].add(reading.features, succeeded)
                 self.known.append((reading, succeeded))
 
-    def told(self) -> list[Told]:
+    def aurocs(self) -> list[SignalAuroc]:
         """Of each signal and mark at which successes and failures are known."""
         by_place: defaultdict[tuple[str, int], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
         for reading, succeeded in self.known:
             by_place[reading.signal, reading.tokens][succeeded].append(reading.value)
         return [
-            Told(signal, tokens, len(lost) + len(won), *auroc(lost, won))
+            SignalAuroc(signal, tokens, len(lost) + len(won), *auroc(lost, won))
             for (signal, tokens), (lost, won) in sorted(by_place.items())
             if lost and won
         ]

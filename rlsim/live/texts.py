@@ -19,7 +19,7 @@ from rlsim.core.events import Segments
 from rlsim.core.hashing import uniform
 from rlsim.core.streams import stream_key
 from rlsim.live.pool import Served
-from rlsim.live.protocols import Experience, Made
+from rlsim.live.protocols import CallOutput, Experience
 from rlsim.live.running import joined
 from rlsim.live.sandbox import CalculatorTool
 from rlsim.workload.workload import Workload
@@ -36,7 +36,7 @@ class Text:
         "draft",
         "group",
         "log_probs",
-        "made",
+        "made_by_model",
         "number",
         "prompt_tokens",
         "reward",
@@ -49,7 +49,7 @@ class Text:
         self.context = list(prompt)
         """Prompt and response so far."""
         self.prompt_tokens = self.turn_from = len(prompt)
-        self.made: list[bool] = []
+        self.made_by_model: list[bool] = []
         """For each response token, whether the model made it."""
         self.log_probs: list[float] = []
         self.segments: Segments = ()
@@ -63,22 +63,22 @@ class Text:
         ``under_way`` are those of its call that runs; ``is_scored``: engines tell log-probabilities.
         """
         self.context = [*parent.context, *under_way][:context_tokens]
-        given = len(self.context) - self.prompt_tokens
-        self.made = [False] * given
-        self.log_probs = [0.0] * given if is_scored else []
+        inherited_tokens = len(self.context) - self.prompt_tokens
+        self.made_by_model = [False] * inherited_tokens
+        self.log_probs = [0.0] * inherited_tokens if is_scored else []
         self.turn_from = len(self.context)
 
     def begin_with(self, draft: Text, log_probs: Sequence[float], reused: Segments) -> None:
         """Begin with the first tokens of an earlier one, which are this one's own from now on."""
         kept = sum(tokens for _, tokens in reused)
         self.context += draft.context[self.prompt_tokens : self.prompt_tokens + kept]
-        self.made += [True] * kept
+        self.made_by_model += [True] * kept
         self.log_probs += log_probs[:kept]
         self.segments = reused
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PartialResponse:
     """A sample as far as it has come."""
 
     context: tuple[int, ...]
@@ -149,28 +149,28 @@ class Texts:
         text = self._texts[sample]
         text.begin_with(self._texts[text.draft], log_probs, reused)
 
-    def seen(self, sample: int, context_tokens: int) -> Seen:
+    def partial_response(self, sample: int, context_tokens: int) -> PartialResponse:
         """A sample up to a length of its context, what its call under way has made by now included."""
         text, (tokens, log_probs) = self._texts[sample], self.so_far(sample)
         more = context_tokens - len(text.context)
-        own = [at for at, by_model in enumerate(text.made) if by_model]
-        before = [text.log_probs[at] for at in own] if text.log_probs else []
-        places = (*(text.prompt_tokens + at for at in own), *range(len(text.context), context_tokens))
-        return Seen((*text.context, *tokens[:more]), places, (*before, *log_probs[:more]))
+        own = [index for index, is_own in enumerate(text.made_by_model) if is_own]
+        before = [text.log_probs[index] for index in own] if text.log_probs else []
+        places = (*(text.prompt_tokens + index for index in own), *range(len(text.context), context_tokens))
+        return PartialResponse((*text.context, *tokens[:more]), places, (*before, *log_probs[:more]))
 
-    def add(self, sample: int, made: Made) -> None:
+    def add(self, sample: int, output: CallOutput) -> None:
         """Append what a call has made."""
         text = self._texts[sample]
-        text.context += made.tokens
-        text.made += [True] * len(made.tokens)
-        text.log_probs += made.log_probs
-        text.segments = joined(text.segments, made.segments)
+        text.context += output.tokens
+        text.made_by_model += [True] * len(output.tokens)
+        text.log_probs += output.log_probs
+        text.segments = joined(text.segments, output.segments)
 
     def add_given(self, sample: int, tokens: Sequence[int]) -> None:
         """Append what a tool has answered."""
         text = self._texts[sample]
         text.context += tokens
-        text.made += [False] * len(tokens)
+        text.made_by_model += [False] * len(tokens)
         if text.log_probs:
             text.log_probs += [0.0] * len(tokens)
 
@@ -188,7 +188,9 @@ class Texts:
         """A finished sample for the trainer."""
         text = self._texts[sample]
         prompt, response = text.context[: text.prompt_tokens], text.context[text.prompt_tokens :]
-        return Experience(sample, text.group, prompt, response, text.made, text.log_probs, text.segments, reward)
+        return Experience(
+            sample, text.group, prompt, response, text.made_by_model, text.log_probs, text.segments, reward
+        )
 
     def forget(self, sample: int) -> None:
         """It has been trained on."""
@@ -207,8 +209,8 @@ def random_prompts(workload: Workload, vocabulary: int) -> Callable[[int], Seque
 def random_ids(seed: int, count: int, vocabulary: int) -> list[int]:
     """Token ids that stand for a text of which only the length is known: the same for the same seed."""
     drawn = np.random.Generator(np.random.Philox(seed)).integers(min(RESERVED_IDS, vocabulary - 1), vocabulary, count)
-    found: list[int] = drawn.tolist()
-    return found
+    ids: list[int] = drawn.tolist()
+    return ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,10 @@ class TrainerDriver:
 
     async def sync(self, command: Sync) -> bool:
         """Publish weights in the mode asked for; whether the replicas accepted them."""
-        asked = self._clock.now
+        requested_at = self._clock.now
         accepted = await self._publish(command)
         what = "sync" if accepted else "rejected"
-        self._log.spans.append(SpanRow(TRAINER, what, asked, self._clock.now, command.version))
+        self._log.spans.append(SpanRow(TRAINER, what, requested_at, self._clock.now, command.version))
         return accepted
 
     async def _publish(self, command: Sync) -> bool:
@@ -74,12 +74,12 @@ class TrainerDriver:
         to_training = command.role == "train"
         pace, replicas = self._crew.pace, self._world.lent_replicas if command.lent else range(len(self._crew.engines))
         ticks = pace.to_training_ticks if to_training else pace.to_rollout_ticks
-        asked = self._clock.now
+        requested_at = self._clock.now
         if to_training:
             await self._fleet.sleep(replicas)
         else:
             await self._fleet.wake(replicas, resume=command.lent)
-        start = asked if command.lent else self._clock.now
+        start = requested_at if command.lent else self._clock.now
         if command.lent and to_training:
             self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, start, -1))
             self._lent_since = -1

@@ -69,7 +69,7 @@ class SimFleet:
             waiting.discard(index)
             if not waiting:
                 self._unreported = [other for other in self._unreported if other is not cuts]
-                then(sorted(cuts, key=lambda made: made.sample))
+                then(sorted(cuts, key=lambda ended: ended.sample))
 
         for index, samples in list(by_replica.items()):
             self.replicas[index].leave(samples if self._timers[index] is not None else ())
@@ -165,7 +165,7 @@ class SimFleet:
 
     def close(self) -> list[Cut]:
         """The run is over: apply the steps done by now; what the calls not reported have made."""
-        cuts = [cut for made in self._unreported for cut in made]
+        cuts = [cut for ended in self._unreported for cut in ended]
         for replica in self.replicas:
             end = replica.stop(self._clock.now)
             if end is not None:

@@ -87,9 +87,9 @@ class RecordedSteps:
 
     def open(self, steps: int) -> None:
         """The next step begins; the replica steps one by one."""
-        found = next(self._left, None)
-        self.missing += found is None
-        self._extra = 0 if found is None else found - self._law_ticks()
+        recorded = next(self._left, None)
+        self.missing += recorded is None
+        self._extra = 0 if recorded is None else recorded - self._law_ticks()
 
     def ticks(self, steps: int) -> Ticks:
         """Of the step under way."""
@@ -123,9 +123,9 @@ class Recorded:
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
         """The next one."""
         modelled = self._modelled.training(command, samples)  # asked always: it counts the parts of a step
-        found = next(self._trainings, None)
-        self.missing += found is None
-        return modelled if found is None else found
+        recorded = next(self._trainings, None)
+        self.missing += recorded is None
+        return modelled if recorded is None else recorded
 
     def contended(self, phase: Ticks) -> Ticks:
         """As recorded: what engines cost it is in it."""
@@ -137,8 +137,10 @@ class Recorded:
 
     def publication(self, command: Sync, waited: Ticks) -> Ticks:
         """What is left of the next one, after the wait for the engines."""
-        found = next(self._publications, None)
-        return self._or(None if found is None else max(0, found - waited), self._modelled.publication(command, waited))
+        recorded = next(self._publications, None)
+        return self._or(
+            None if recorded is None else max(0, recorded - waited), self._modelled.publication(command, waited)
+        )
 
     def load(self, command: Sync, replica: int) -> Ticks:
         """The replica's next one."""
@@ -150,8 +152,8 @@ class Recorded:
 
     def switch(self, command: SetRole, waited: Ticks) -> Ticks:
         """What is left of the next one, after the wait for the engines."""
-        found = next(self._switches, None)
-        return self._or(None if found is None else max(0, found - waited), self._modelled.switch(command, waited))
+        recorded = next(self._switches, None)
+        return self._or(None if recorded is None else max(0, recorded - waited), self._modelled.switch(command, waited))
 
     def tool(self, command: CallTool, place: Place) -> Ticks:
         """That of the same trajectory and turn."""
@@ -163,9 +165,9 @@ class Recorded:
         key = command.draw, command.recycle, command.member
         return self._or(self._recording.rewards.get(key), self._modelled.reward(command, place))
 
-    def _or(self, found: Ticks | None, modelled: Ticks) -> Ticks:
-        self.missing += found is None
-        return modelled if found is None else found
+    def _or(self, recorded: Ticks | None, modelled: Ticks) -> Ticks:
+        self.missing += recorded is None
+        return modelled if recorded is None else recorded
 
 
 def simulate_recorded(
@@ -180,7 +182,7 @@ def simulate_recorded(
         handed.append(noise)
     durations = Recorded(recording, Modelled(system))
     simulation = Simulation(controller, system, durations=durations)
-    given = plan.scenario.run
+    section = plan.scenario.run
     with collector_paused():
-        log = simulation.run(steps or given.steps, given.max_simulated_seconds, budget_of(plan))
+        log = simulation.run(steps or section.steps, section.max_simulated_seconds, budget_of(plan))
     return Rerun(FinishedRun(plan, replication, log), sum(noise.missing for noise in handed), durations.missing)

@@ -21,7 +21,7 @@ from rlsim.sim.fleet import SimFleet
 
 TRAINER = -1
 Then = Callable[[], None]
-Told = Callable[[bool], None]
+OnAccepted = Callable[[bool], None]
 
 
 class SimTrainer:
@@ -64,14 +64,14 @@ class SimTrainer:
         self._log.spans.append(SpanRow(TRAINER, name, now, now + ticks, step))
         self._clock.after(ticks, lambda: self._contended(step, phases, then))
 
-    def sync(self, command: Sync, then: Told) -> None:
+    def sync(self, command: Sync, then: OnAccepted) -> None:
         """Publish weights in the mode asked for; ``then`` is told whether the replicas accepted them."""
         reset = command.mode != "keep"
-        asked = self._clock.now
+        requested_at = self._clock.now
 
         def booked(accepted: bool = True) -> None:
             what = "sync" if accepted else "rejected"
-            self._log.spans.append(SpanRow(TRAINER, what, asked, self._clock.now, command.version))
+            self._log.spans.append(SpanRow(TRAINER, what, requested_at, self._clock.now, command.version))
             then(accepted)
 
         if command.mode == "pull":
@@ -79,22 +79,22 @@ class SimTrainer:
             return
         lead = self._durations.lead(command)
         if lead:
-            self._clock.after(lead, lambda: self._stop_and_give(command, asked, reset, booked))
+            self._clock.after(lead, lambda: self._stop_and_give(command, requested_at, reset, booked))
         else:
-            self._stop_and_give(command, asked, reset, booked)
+            self._stop_and_give(command, requested_at, reset, booked)
 
-    def _stop_and_give(self, command: Sync, asked: Ticks, reset: bool, then: Told) -> None:
+    def _stop_and_give(self, command: Sync, requested_at: Ticks, reset: bool, then: OnAccepted) -> None:
         if self._world.sync_scope == "per_replica":
             self._fleet.update_each(command.version, partial(self._durations.load, command), reset, lambda: then(True))
         else:
-            self._fleet.pause(lambda: self._transfer(command, asked, reset, then))
+            self._fleet.pause(lambda: self._transfer(command, requested_at, reset, then))
 
     def _offer(self, version: int, then: Then) -> None:
         """The weights have reached the relays; every replica loads them over its host link when it is empty."""
         self._fleet.offer(version, self._durations.pull)
         then()
 
-    def _transfer(self, command: Sync, asked: Ticks, reset: bool, then: Told) -> None:
+    def _transfer(self, command: Sync, requested_at: Ticks, reset: bool, then: OnAccepted) -> None:
         start = self._clock.now
         accepted = self._judged(command)
 
@@ -106,7 +106,7 @@ class SimTrainer:
             self._fleet.resume()
             then(accepted)
 
-        self._clock.after(self._durations.publication(command, start - asked), arrived)
+        self._clock.after(self._durations.publication(command, start - requested_at), arrived)
 
     def _judged(self, command: Sync) -> bool:
         """Whether the replicas accept the weights."""
@@ -117,11 +117,13 @@ class SimTrainer:
 
     def set_role(self, command: SetRole, then: Then) -> None:
         """Switch shared GPUs; the engines are paused from here to the next publication. Lent ones hold no call."""
-        asked = self._clock.now
+        requested_at = self._clock.now
         if command.lent:
             self._switch_lent(command, self._durations.switch(command, 0), then)
         else:
-            self._fleet.pause(lambda: self._switch(self._durations.switch(command, self._clock.now - asked), then))
+            self._fleet.pause(
+                lambda: self._switch(self._durations.switch(command, self._clock.now - requested_at), then)
+            )
 
     def _switch(self, ticks: Ticks, then: Then) -> None:
         now = self._clock.now
@@ -165,9 +167,9 @@ class WorkerPool:
         self._start(job)
 
     def _start(self, job: Job) -> None:
-        sample, asked, service, done = job
+        sample, requested_at, service, done = job
         start = self._clock.now
-        self._log.services.append(ServiceRow(sample, self._what, asked, start, start + service))
+        self._log.services.append(ServiceRow(sample, self._what, requested_at, start, start + service))
         self._clock.after(service, lambda: self._end(done))
 
     def _end(self, done: Callable[[], None]) -> None:

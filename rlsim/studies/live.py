@@ -105,7 +105,7 @@ def facts_of(engine: str, backend: Backend, live_run: LiveRun) -> dict[str, Any]
         "late_share": late / steps if steps else 0.0,
         "worst_lateness_seconds": max((record.worst_lateness_seconds for record in records), default=0.0),
         "learning": [{"step": step, **learnt.metrics} for step, learnt in live_run.crew.learnt if learnt.metrics],
-        "signals": [asdict(reading) for reading in live_run.crew.readings.told()],
+        "signals": [asdict(reading) for reading in live_run.crew.readings.aurocs()],
         **backend.facts(),
     }
 
@@ -180,7 +180,7 @@ def _signal_lines(live_run: LiveRun) -> list[str]:
     """How well signals told successes from failures; nothing where nobody watched."""
     lines = [
         f"  {row.signal:15}  {row.tokens:9}  {row.responses:9}  {row.auroc:6.2f} ± {row.half_width:.2f}"
-        for row in live_run.crew.readings.told()
+        for row in live_run.crew.readings.aurocs()
     ]
     title = "Signals, of responses that came to their own end"
     return [title, "  signal           at tokens  responses  area under ROC", *lines] if lines else []

@@ -15,7 +15,7 @@ from rlsim.executor.system import System
 from rlsim.live.clock import LiveClock, sleep_until
 from rlsim.live.components import LiveComponents
 from rlsim.live.fake import fake_components
-from rlsim.live.protocols import Call, Engine, Made, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, Engine, Record, Weights
 from rlsim.resolve import ResolvedScenario
 from rlsim.workload.workload import Workload
 
@@ -100,7 +100,7 @@ class Wrapped:
     async def start(self) -> None:
         await self.engine.start()
 
-    async def generate(self, call: Call, made: Made) -> None:
+    async def generate(self, call: Call, made: CallOutput) -> None:
         await self.engine.generate(call, made)
 
     async def abort(self, samples: Sequence[int]) -> None:
@@ -128,7 +128,7 @@ class Wrapped:
 class Lagging(Wrapped):
     """Ends of calls are heard of, and publications begin, some milliseconds late."""
 
-    async def generate(self, call: Call, made: Made) -> None:
+    async def generate(self, call: Call, made: CallOutput) -> None:
         await self.engine.generate(call, made)
         await self._lag()
 

@@ -12,7 +12,7 @@ from small_server import SmallServer
 from rlsim.engine.requests import Request
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.settings import Patience, server_settings
-from rlsim.live.protocols import Call, Made
+from rlsim.live.protocols import Call, CallOutput
 
 QUICK = Patience(connect_seconds=15, answer_seconds=15, silence_seconds=30, abort_seconds=15)
 
@@ -35,15 +35,17 @@ def call(tokens: int, sample: int = 1, context: int = 12, ignore_eos: bool = Tru
     return Call(sample, [5] * context, tokens, ignore_eos, priority, Request(sample, 0, context, context, tokens))
 
 
-def run(server: SmallServer, work: Callable[[OpenAiEngine], Awaitable[Made]], patience: Patience = QUICK) -> Made:
-    async def whole() -> Made:
+def run(
+    server: SmallServer, work: Callable[[OpenAiEngine], Awaitable[CallOutput]], patience: Patience = QUICK
+) -> CallOutput:
+    async def whole() -> CallOutput:
         async with started(server, patience) as engine:
             return await work(engine)
 
     return asyncio.run(asyncio.wait_for(whole(), 60))
 
 
-async def made_by(engine: OpenAiEngine, order: Call) -> Made:
-    made = Made()
+async def made_by(engine: OpenAiEngine, order: Call) -> CallOutput:
+    made = CallOutput()
     await engine.generate(order, made)
     return made

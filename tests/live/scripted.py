@@ -12,7 +12,7 @@ from typing import Any
 from rlsim.core.commands import Train
 from rlsim.core.errors import RlsimError
 from rlsim.engine.requests import Request
-from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Now, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, EngineLostError, Experience, Learnt, Now, Record, Weights
 from rlsim.live.site import Needs
 from rlsim.live.vllm.step_log import CallEnd, EngineFiles, StepLogWriter, StepRow, read_steps, report, windows
 
@@ -35,7 +35,7 @@ class ScriptedEngine:
         self.replica, self.model, self._now, self._files = replica, model, now, EngineFiles(work)
         self._version = 0
         self._aborted: set[int] = set()
-        self._running: dict[int, Made] = {}
+        self._running: dict[int, CallOutput] = {}
         self._go = asyncio.Event()
         self._notes: StepLogWriter | None = None
 
@@ -44,7 +44,7 @@ class ScriptedEngine:
         self._notes = StepLogWriter(self._files)
         self._go.set()
 
-    async def generate(self, call: Call, made: Made) -> None:
+    async def generate(self, call: Call, made: CallOutput) -> None:
         self._running[call.sample] = made
         try:
             while not made.reason:
@@ -53,7 +53,7 @@ class ScriptedEngine:
         finally:
             del self._running[call.sample]
 
-    async def _step(self, call: Call, made: Made) -> None:
+    async def _step(self, call: Call, made: CallOutput) -> None:
         assert self._notes is not None
         start = self._now() // 1000
         await asyncio.sleep(STEP_SECONDS)

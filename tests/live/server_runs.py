@@ -15,7 +15,7 @@ from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.probe import probe
 from rlsim.live.openai.settings import Patience, ServerSettings, server_settings
-from rlsim.live.protocols import Call, Made
+from rlsim.live.protocols import Call, CallOutput
 from rlsim.resolve import ResolvedScenario, resolve
 
 T = TypeVar("T")
@@ -55,9 +55,9 @@ def call(tokens: int, sample: int = 1, context: int = 20, ignore_eos: bool = Tru
     return Call(sample, prompt, tokens, ignore_eos, priority, Request(sample, 0, context, context, tokens))
 
 
-async def calls_of_many_lengths(engine: OpenAiEngine) -> list[tuple[int, Made]]:
+async def calls_of_many_lengths(engine: OpenAiEngine) -> list[tuple[int, CallOutput]]:
     """(tokens ordered, what was made) of a dozen calls at once."""
-    orders = [(call(3 + 9 * sample, sample=sample, priority=sample % 3), Made()) for sample in range(12)]
+    orders = [(call(3 + 9 * sample, sample=sample, priority=sample % 3), CallOutput()) for sample in range(12)]
     await asyncio.gather(*(engine.generate(order, made) for order, made in orders))
     return [(order.max_tokens, made) for order, made in orders]
 
@@ -69,9 +69,9 @@ def counted(settings: ServerSettings, name: str) -> int:
     return int(sum(float(line.split()[-1]) for line in lines if line.startswith(name)))
 
 
-async def cut_after_five(engine: OpenAiEngine) -> Made:
+async def cut_after_five(engine: OpenAiEngine) -> CallOutput:
     """A long call that is aborted once five tokens are there."""
-    made = Made()
+    made = CallOutput()
     task = asyncio.create_task(engine.generate(call(450), made))
     while len(made.tokens) < 5:
         await asyncio.sleep(0.001)

@@ -11,7 +11,7 @@ from rlsim.core.log import RunLog
 from rlsim.engine.requests import Request
 from rlsim.live.clock import RealClock
 from rlsim.live.fleet import LiveFleet
-from rlsim.live.protocols import Call, Made, Record, TakesCallsPaused, Weights
+from rlsim.live.protocols import Call, CallOutput, Record, TakesCallsPaused, Weights
 from rlsim.live.running import Running
 
 
@@ -25,7 +25,7 @@ class Desk:
     async def start(self) -> None:
         """Nothing to get ready."""
 
-    async def generate(self, call: Call, made: Made) -> None:
+    async def generate(self, call: Call, made: CallOutput) -> None:
         await asyncio.sleep(0.002)
         self.noted.append(f"call {call.sample}")
         end = self._ends[call.sample] = asyncio.get_running_loop().create_future()
@@ -136,7 +136,7 @@ def test_a_call_that_waits_behind_a_publication_can_be_aborted(kind: type[Desk])
         fleet.submit(0, call(7))
         stopped = fleet.stop([7])
         await asyncio.sleep(0)
-        assert [running.call.sample for running in stopped if running.made.reason == "abort"] == [7]
+        assert [running.call.sample for running in stopped if running.output.reason == "abort"] == [7]
         await publication
 
     assert [line for line in noted(kind(), called_off) if line.startswith("call")] == ["call 3", "call 1", "call 2"]

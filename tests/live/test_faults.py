@@ -21,7 +21,16 @@ from rlsim.live.clock import LiveClock, run_virtual
 from rlsim.live.components import Limits, LiveComponents
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.pool import WorkerPool
-from rlsim.live.protocols import Call, EngineLostError, Experience, Learnt, Made, Record, TrainerLostError, Weights
+from rlsim.live.protocols import (
+    Call,
+    CallOutput,
+    EngineLostError,
+    Experience,
+    Learnt,
+    Record,
+    TrainerLostError,
+    Weights,
+)
 from rlsim.live.run import run_live, started
 from rlsim.results.replay.decisions import JournalError, NoJournal
 
@@ -315,7 +324,7 @@ class Engine:
         if self._how == "hangs":
             await asyncio.sleep(60)
 
-    async def generate(self, call: Call, made: Made) -> None: ...
+    async def generate(self, call: Call, made: CallOutput) -> None: ...
 
     async def close(self) -> None:
         self.closed = True

@@ -192,7 +192,7 @@ def test_weak_responses_are_given_up_or_cut(lived: tuple[str, Lived]) -> None:
     assert ("pruned" in fates) == (name in ("arrol", "echo"))
     assert ("cut" in tables(found.run.run)["samples"]["finish_reason"].to_numpy()) == (name in ("precog", "pg-opd"))
     if name in ("arrol", "precog"):
-        known = found.run.crew.readings.told()
+        known = found.run.crew.readings.aurocs()
         assert {one.signal for one in known} == {"quality"}
         assert all(math.isfinite(one.auroc) for one in known)
     assert math.isfinite(told.tail_share)

@@ -28,7 +28,7 @@ from tiny_models import write_gguf
 
 from rlsim.core.errors import ParameterError
 from rlsim.live.openai.engine import OpenAiEngine
-from rlsim.live.protocols import EngineLostError, Made
+from rlsim.live.protocols import CallOutput, EngineLostError
 from rlsim.results.metrics import metrics
 from rlsim.studies.live import run_arm
 
@@ -64,7 +64,7 @@ def test_calls_make_exactly_the_tokens_that_were_ordered(port: int) -> None:
 
 
 def test_a_call_whose_connection_is_cut_keeps_its_tokens_and_frees_its_seat(port: int) -> None:
-    async def work(engine: OpenAiEngine) -> tuple[Made, int | None]:
+    async def work(engine: OpenAiEngine) -> tuple[CallOutput, int | None]:
         made = await cut_after_five(engine)
         for _ in range(200):
             await asyncio.sleep(0.05)
@@ -108,8 +108,8 @@ def test_a_server_that_is_killed_amid_a_call_is_lost_and_its_tokens_are_kept(tmp
         llama_cpp_command(write_gguf(tmp_path / "tiny.gguf"), chosen), chosen, tmp_path / "log", OFFLINE
     ) as one:
 
-        async def work(engine: OpenAiEngine) -> Made:
-            made = Made()
+        async def work(engine: OpenAiEngine) -> CallOutput:
+            made = CallOutput()
             task = asyncio.create_task(engine.generate(call(480), made))
             while len(made.tokens) < 5:
                 await asyncio.sleep(0.001)

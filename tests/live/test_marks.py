@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlsim.engine.requests import Request
-from rlsim.live.protocols import Call, Made
+from rlsim.live.protocols import Call, CallOutput
 from rlsim.live.running import MarkTeller
 
 
@@ -20,7 +20,7 @@ def call(marks: tuple[int, ...]) -> Call:
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.sets(st.integers(2, 60)))
 def test_every_mark_that_the_call_passes_is_told_once_in_order(pieces: list[int], marks: set[int]) -> None:
-    teller, told, made = MarkTeller(), [], Made()
+    teller, told, made = MarkTeller(), [], CallOutput()
     teller.marked = lambda request, tokens: told.append((tokens, len(made.tokens)))
     ordered = call(tuple(sorted(marks)))
     for number, piece in enumerate(pieces):
@@ -33,5 +33,5 @@ def test_every_mark_that_the_call_passes_is_told_once_in_order(pieces: list[int]
 
 
 def test_nobody_is_told_where_nobody_watches() -> None:
-    made = Made([7] * 9)
+    made = CallOutput([7] * 9)
     MarkTeller().grown(call((2, 4)), made, 0, ended=False)

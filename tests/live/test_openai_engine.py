@@ -15,7 +15,7 @@ from small_server import SmallServer, token_at
 from rlsim.live.openai.client import ServerFaultError
 from rlsim.live.openai.engine import UNKNOWN_TOKEN, OpenAiEngine
 from rlsim.live.openai.settings import Patience
-from rlsim.live.protocols import EngineLostError, Made, Weights
+from rlsim.live.protocols import CallOutput, EngineLostError, Weights
 
 
 @pytest.mark.parametrize(("chunk", "write"), [(1, 1 << 20), (3, 1 << 20), (100, 1 << 20), (2, 7)])
@@ -31,8 +31,8 @@ def test_a_call_makes_the_tokens_that_the_server_streamed_however_they_are_cut_u
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_marks_of_a_call_are_told_as_their_tokens_come(chunk: int) -> None:
-    async def watched(engine: OpenAiEngine) -> Made:
-        order, made = call(10), Made()
+    async def watched(engine: OpenAiEngine) -> CallOutput:
+        order, made = call(10), CallOutput()
         order.request.marks = (2, 5, 10, 12)
         engine.set_marked(lambda request, tokens: told.append((request.sample, tokens, len(made.tokens) >= tokens)))
         await engine.generate(order, made)
@@ -64,8 +64,8 @@ def test_a_server_of_text_is_sent_as_many_words_as_the_context_has_tokens_and_co
     assert made.log_probs == []
 
 
-async def _abort_one_of_two(engine: OpenAiEngine) -> Made:
-    cut, other = Made(), Made()
+async def _abort_one_of_two(engine: OpenAiEngine) -> CallOutput:
+    cut, other = CallOutput(), CallOutput()
     calls = [engine.generate(call(400, sample=1), cut), engine.generate(call(30, sample=2), other)]
     tasks = [asyncio.create_task(one) for one in calls]
     while len(cut.tokens) < 5:
@@ -88,7 +88,7 @@ def test_an_aborted_call_keeps_its_tokens_and_the_others_go_on(dev: bool) -> Non
 
 
 def test_a_call_that_the_server_does_not_end_is_cut_by_closing_its_connection() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         server.hang_after = 6
         return await _abort_hanging(engine)
 
@@ -97,8 +97,8 @@ def test_a_call_that_the_server_does_not_end_is_cut_by_closing_its_connection() 
     assert server.disconnects == 1
 
 
-async def _abort_hanging(engine: OpenAiEngine) -> Made:
-    made = Made()
+async def _abort_hanging(engine: OpenAiEngine) -> CallOutput:
+    made = CallOutput()
     task = asyncio.create_task(engine.generate(call(400), made))
     while len(made.tokens) < 6:
         await asyncio.sleep(0.001)
@@ -111,13 +111,13 @@ async def _abort_hanging(engine: OpenAiEngine) -> Made:
 def test_calls_are_not_cut_on_a_server_that_counts_tokens_at_their_end_only() -> None:
     server = SmallServer(ids=False, dev=False, usage="end", step_seconds=0.001)
 
-    async def work(engine: OpenAiEngine) -> Made:
-        task = asyncio.create_task(engine.generate(call(200), Made()))
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        task = asyncio.create_task(engine.generate(call(200), CallOutput()))
         await asyncio.sleep(0.02)
         with pytest.raises(ServerFaultError, match="does not count tokens"):
             await engine.abort([1])
         task.cancel()
-        return Made()
+        return CallOutput()
 
     run(server, work)
 
@@ -125,8 +125,8 @@ def test_calls_are_not_cut_on_a_server_that_counts_tokens_at_their_end_only() ->
 def test_new_weights_amid_a_call_split_it_where_the_server_says() -> None:
     server = SmallServer(scale_out=True, step_seconds=0.001)
 
-    async def work(engine: OpenAiEngine) -> Made:
-        made = Made()
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(60), made))
         while len(made.tokens) < 10:
             await asyncio.sleep(0.001)
@@ -147,7 +147,7 @@ def test_new_weights_amid_a_call_split_it_where_the_server_says() -> None:
 
 
 def test_a_server_without_versions_serves_what_the_client_knows_at_submission() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         await engine.pause()
         assert await engine.load(Weights(3, None), reset=True) == 3
         await engine.resume()
@@ -157,7 +157,7 @@ def test_a_server_without_versions_serves_what_the_client_knows_at_submission() 
 
 
 def test_a_server_that_cannot_pause_begins_nothing_while_the_run_is_paused() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         await engine.pause()
         task = asyncio.create_task(made_by(engine, call(5)))
         await asyncio.sleep(0.02)
@@ -170,21 +170,21 @@ def test_a_server_that_cannot_pause_begins_nothing_while_the_run_is_paused() -> 
 
 
 def test_a_server_that_cannot_pause_takes_no_weights_while_calls_are_under_way() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
-        task = asyncio.create_task(engine.generate(call(400), Made()))
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        task = asyncio.create_task(engine.generate(call(400), CallOutput()))
         await asyncio.sleep(0.02)
         await engine.pause()
         with pytest.raises(ServerFaultError, match="cannot pause, and 1 calls"):
             await engine.load(Weights(1, None), reset=False)
         task.cancel()
-        return Made()
+        return CallOutput()
 
     run(SmallServer(dev=False, step_seconds=0.002), work)
 
 
 def test_a_paused_server_may_be_silent() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
-        made = Made()
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(50), made))
         while len(made.tokens) < 5:
             await asyncio.sleep(0.001)
@@ -200,7 +200,7 @@ def test_a_paused_server_may_be_silent() -> None:
 
 
 def test_an_update_that_the_server_does_not_confirm_is_told() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         server.answers_version = "0"
         assert await engine.load(Weights(1, None), reset=False) == 0
         server.answers_version = "main"
@@ -209,17 +209,17 @@ def test_an_update_that_the_server_does_not_confirm_is_told() -> None:
         server.refuses_reset = True
         with pytest.raises(ServerFaultError, match="KV was not dropped"):
             await engine.load(Weights(2, None), reset=True)
-        return Made()
+        return CallOutput()
 
     server = SmallServer()
     run(server, work)
 
 
 def test_no_more_calls_are_open_than_allowed() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         server.most_running = 0
         await asyncio.gather(*(made_by(engine, call(5, sample=sample)) for sample in range(9)))
-        return Made()
+        return CallOutput()
 
     server = SmallServer(step_seconds=0.001)
     run(server, work, Patience(max_connections=3))
@@ -231,14 +231,14 @@ def test_gauges_are_read_at_an_interval_and_a_failed_scrape_leaves_no_row() -> N
     server = SmallServer(metrics=gauges)
     rows = []
 
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         await asyncio.sleep(0.1)
         server.metrics = ""
         await asyncio.sleep(0.05)
         rows.extend(engine.gauges)
         await asyncio.sleep(0.1)
         assert engine.gauges == rows
-        return Made()
+        return CallOutput()
 
     run(server, work, Patience(gauge_seconds=0.01))
     assert len(rows) >= 2
@@ -247,8 +247,8 @@ def test_gauges_are_read_at_an_interval_and_a_failed_scrape_leaves_no_row() -> N
 
 
 def test_close_cuts_what_is_open_and_tells_what_the_server_counted() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
-        made = Made()
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(400), made))
         await asyncio.sleep(0.02)
         server.metrics = "vllm:num_preemptions_total 9\n"
@@ -263,19 +263,19 @@ def test_close_cuts_what_is_open_and_tells_what_the_server_counted() -> None:
 
 
 def test_a_closed_engine_is_lost_to_whoever_still_asks() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         await engine.close()
         with pytest.raises(EngineLostError, match="closed by this run"):
             await engine.load(Weights(1, None), reset=False)
-        return Made()
+        return CallOutput()
 
     run(SmallServer(), work)
 
 
 def test_close_amid_an_update_ends_calls_even_where_the_server_does_not() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         server.hang_after = 4
-        made = Made()
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(400), made))
         while len(made.tokens) < 4:
             await asyncio.sleep(0.001)
@@ -290,9 +290,9 @@ def test_close_amid_an_update_ends_calls_even_where_the_server_does_not() -> Non
 
 
 def test_a_call_cut_after_an_update_without_the_servers_word_on_versions_is_a_fault() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         server.hang_after = 4
-        made = Made()
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(400), made))
         while len(made.tokens) < 4:
             await asyncio.sleep(0.001)
@@ -307,14 +307,14 @@ def test_a_call_cut_after_an_update_without_the_servers_word_on_versions_is_a_fa
 
 
 def test_a_cancelled_call_disconnects() -> None:
-    async def work(engine: OpenAiEngine) -> Made:
-        task = asyncio.create_task(engine.generate(call(400), Made()))
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        task = asyncio.create_task(engine.generate(call(400), CallOutput()))
         await asyncio.sleep(0.02)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0.05)
-        return Made()
+        return CallOutput()
 
     server = SmallServer(step_seconds=0.002)
     run(server, work)

@@ -14,14 +14,16 @@ from small_server import SmallServer, token_at
 from rlsim.live.openai.client import ServerFaultError
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.settings import Patience, server_settings
-from rlsim.live.protocols import EngineLostError, Made
+from rlsim.live.protocols import CallOutput, EngineLostError
 
 
-def _fails(server: SmallServer, error: type[Exception], match: str, patience: Patience = QUICK, **order: int) -> Made:
+def _fails(
+    server: SmallServer, error: type[Exception], match: str, patience: Patience = QUICK, **order: int
+) -> CallOutput:
     """What had arrived when a call failed as it should."""
-    made = Made()
+    made = CallOutput()
 
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         faults(engine)
         with pytest.raises(error, match=match):
             await engine.generate(call(**{"tokens": 20, **order}), made)
@@ -86,9 +88,9 @@ def test_a_server_that_is_not_there_is_lost_at_the_start() -> None:
 
 def test_a_call_without_a_count_of_its_tokens_loses_the_engine() -> None:
     server = SmallServer(ids=False, dev=False, usage="end")
-    made = Made()
+    made = CallOutput()
 
-    async def work(engine: OpenAiEngine) -> Made:
+    async def work(engine: OpenAiEngine) -> CallOutput:
         server.usage = "never"
         with pytest.raises(EngineLostError, match="without a count"):
             await engine.generate(call(5), made)
@@ -119,7 +121,7 @@ def test_the_key_is_sent_and_is_in_no_message_log_or_representation(caplog: pyte
         async with started(server, api_key_env="SOME_KEY", environment={"SOME_KEY": secret}) as engine:
             server.status, server.complaint = 400, f"incorrect key provided: {secret}"
             with pytest.raises(ServerFaultError) as caught:
-                await engine.generate(call(5), Made())
+                await engine.generate(call(5), CallOutput())
             return f"{caught.value!r} {caught.value} {engine.settings!r} {engine.capabilities!r}"
 
     with caplog.at_level(0):

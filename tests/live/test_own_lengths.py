@@ -18,7 +18,7 @@ from rlsim.live.assemble import task_of, with_trainer, workload_of
 from rlsim.live.clock import LiveClock, run_virtual
 from rlsim.live.execution import Ending, Execution
 from rlsim.live.fake import fake_components
-from rlsim.live.protocols import Call, Made, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, Record, Weights
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.replay.decisions import NoJournal
 
@@ -44,7 +44,7 @@ class Model:
     async def start(self) -> None:
         pass
 
-    async def generate(self, call: Call, made: Made) -> None:
+    async def generate(self, call: Call, made: CallOutput) -> None:
         before = self._said.get(call.sample, 0)
         self.asked.append((call.sample, call.max_tokens, before))
         cut = self._cut[call.sample] = asyncio.Event()

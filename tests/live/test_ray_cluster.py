@@ -19,7 +19,7 @@ from scripted import EngineScript, TrainerScript, call
 from rlsim.core.commands import Train
 from rlsim.core.errors import RlsimError
 from rlsim.live.clock import RealClock
-from rlsim.live.protocols import EngineLostError, Made, TrainerLostError
+from rlsim.live.protocols import CallOutput, EngineLostError, TrainerLostError
 from rlsim.live.ray.cluster import LOOPBACK, RaySite
 from rlsim.live.ray.engine import RayEngine
 from rlsim.live.ray.trainer import RayTrainer
@@ -66,7 +66,7 @@ async def process_of(trainer: Any) -> int:
     return int((await trainer.train(Train(0, (), last=True), [])).metrics["process"])
 
 
-async def tokens(made: Made, count: int) -> None:
+async def tokens(made: CallOutput, count: int) -> None:
     while len(made.tokens) < count:
         await asyncio.sleep(0.001)
 
@@ -76,7 +76,7 @@ def test_an_actor_that_is_killed_leaves_what_it_had_made_and_noted(work: Path) -
         import ray
 
         assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
-        mades = [Made(), Made()]
+        mades = [CallOutput(), CallOutput()]
         calls = zip(engines, mades, strict=True)
         tasks = [asyncio.create_task(engine.generate(call(7, 500), made)) for engine, made in calls]
         await asyncio.gather(*(tokens(made, 20) for made in mades))
@@ -129,7 +129,7 @@ def test_weights_and_models_travel_between_nodes_and_a_node_that_vanishes_is_a_l
         for version in (1, 2):
             weights = await trainer.publish(version)
             assert [await engine.load(weights, False) for engine in engines] == [version] * 2
-        made = Made()
+        made = CallOutput()
         task = asyncio.create_task(engines[1].generate(call(5, 10**6), made))
         await tokens(made, 10)
         (gone,) = [node for node in nodes.workers if node.node_id == engines[1].location.node]
@@ -137,7 +137,7 @@ def test_weights_and_models_travel_between_nodes_and_a_node_that_vanishes_is_a_l
         with pytest.raises(EngineLostError):
             await task
         assert made.segments == ((2, len(made.tokens)),)
-        await engines[0].generate(call(6, 10), Made())
+        await engines[0].generate(call(6, 10), CallOutput())
         for engine in engines:
             await engine.close()
         shutil.rmtree(engines[1].location.folder)  # of a node that vanished without its disk

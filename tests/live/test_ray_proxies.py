@@ -18,7 +18,7 @@ from scripted import EngineScript, TrainerScript, call
 
 from rlsim.core.commands import Train
 from rlsim.core.errors import ParameterError, RlsimError
-from rlsim.live.protocols import EngineLostError, Made, TrainerLostError, Weights
+from rlsim.live.protocols import CallOutput, EngineLostError, TrainerLostError, Weights
 from rlsim.live.ray import clock as ray_clock
 from rlsim.live.ray import host as ray_host
 from rlsim.live.ray.actor import ActorGoneError
@@ -132,15 +132,15 @@ class Scene:
         return made
 
 
-async def tokens(made: Made, count: int) -> None:
+async def tokens(made: CallOutput, count: int) -> None:
     while len(made.tokens) < count:
         await asyncio.sleep(0.001)
 
 
 def test_calls_come_back_as_the_engine_made_them(tmp_path: Path) -> None:
-    async def life() -> tuple[list[Made], Any]:
+    async def life() -> tuple[list[CallOutput], Any]:
         engine = await Scene(tmp_path).engine()
-        mades = [Made() for _ in range(3)]
+        mades = [CallOutput() for _ in range(3)]
         await asyncio.gather(*(engine.generate(call(sample, 20 + sample), made) for sample, made in enumerate(mades)))
         return mades, await engine.close()
 
@@ -157,8 +157,8 @@ def test_calls_come_back_as_the_engine_made_them(tmp_path: Path) -> None:
 def test_marks_are_told_and_a_checked_draft_comes_back(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
-    async def life() -> Made:
-        engine, made, order = await Scene(tmp_path).engine(), Made(), call(3, 30)
+    async def life() -> CallOutput:
+        engine, made, order = await Scene(tmp_path).engine(), CallOutput(), call(3, 30)
         order.request.marks = (4, 20, 30)
         engine.set_marked(lambda request, count: told.append((request.sample, count)))
         await engine.generate(replace(order, draft_tokens=2), made)
@@ -171,8 +171,8 @@ def test_marks_are_told_and_a_checked_draft_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_had_been_reported_survives_the_actor_and_its_notes_do_too(tmp_path: Path) -> None:
-    async def life() -> tuple[Made, Any, int]:
-        scene, made = Scene(tmp_path), Made()
+    async def life() -> tuple[CallOutput, Any, int]:
+        scene, made = Scene(tmp_path), CallOutput()
         engine = await scene.engine()
         running = asyncio.create_task(engine.generate(call(7, 10**6), made))
         await tokens(made, 10)
@@ -181,7 +181,7 @@ def test_what_had_been_reported_survives_the_actor_and_its_notes_do_too(tmp_path
         with pytest.raises(EngineLostError, match="replica 0"):
             await running
         with pytest.raises(EngineLostError):
-            await engine.generate(call(8, 4), Made())
+            await engine.generate(call(8, 4), CallOutput())
         with pytest.raises(EngineLostError):
             await engine.pause()
         return made, await engine.close(), noted
@@ -196,7 +196,7 @@ def test_what_had_been_reported_survives_the_actor_and_its_notes_do_too(tmp_path
 
 def test_nothing_is_told_of_an_engine_whose_node_is_gone(tmp_path: Path, nodes: Path) -> None:
     async def life() -> Any:
-        scene, made = Scene(tmp_path), Made()
+        scene, made = Scene(tmp_path), CallOutput()
         engine = await scene.engine()
         running = asyncio.create_task(engine.generate(call(7, 10**6), made))
         await tokens(made, 3)
@@ -212,8 +212,8 @@ def test_nothing_is_told_of_an_engine_whose_node_is_gone(tmp_path: Path, nodes: 
 
 
 def test_an_engine_lost_inside_its_actor_is_lost_with_what_it_had_made(tmp_path: Path) -> None:
-    async def life() -> Made:
-        engine, made = await Scene(tmp_path).engine(), Made()
+    async def life() -> CallOutput:
+        engine, made = await Scene(tmp_path).engine(), CallOutput()
         with pytest.raises(EngineLostError, match="as it was told"):
             await engine.generate(replace(call(3, 50), priority=1), made)
         await engine.close()
@@ -223,8 +223,8 @@ def test_an_engine_lost_inside_its_actor_is_lost_with_what_it_had_made(tmp_path:
 
 
 def test_a_call_can_be_aborted_as_soon_as_it_was_made(tmp_path: Path) -> None:
-    async def life() -> tuple[Made, Made]:
-        engine, mades = await Scene(tmp_path).engine(), (Made(), Made())
+    async def life() -> tuple[CallOutput, CallOutput]:
+        engine, mades = await Scene(tmp_path).engine(), (CallOutput(), CallOutput())
         tasks = [asyncio.create_task(engine.generate(call(at, 40), made)) for at, made in enumerate(mades)]
         await asyncio.sleep(0)
         await engine.abort([0, 99])
@@ -239,8 +239,8 @@ def test_a_call_can_be_aborted_as_soon_as_it_was_made(tmp_path: Path) -> None:
 
 
 def test_closing_ends_calls_and_their_last_tokens_arrive(tmp_path: Path) -> None:
-    async def life() -> tuple[Made, Any]:
-        engine, made = await Scene(tmp_path).engine(), Made()
+    async def life() -> tuple[CallOutput, Any]:
+        engine, made = await Scene(tmp_path).engine(), CallOutput()
         running = asyncio.create_task(engine.generate(call(1, 10**6), made))
         await tokens(made, 5)
         record = await engine.close()
@@ -253,8 +253,8 @@ def test_closing_ends_calls_and_their_last_tokens_arrive(tmp_path: Path) -> None
 
 
 def test_a_pause_holds_and_versions_are_told_by_the_engine(tmp_path: Path) -> None:
-    async def life() -> Made:
-        engine, made = await Scene(tmp_path).engine(), Made()
+    async def life() -> CallOutput:
+        engine, made = await Scene(tmp_path).engine(), CallOutput()
         running = asyncio.create_task(engine.generate(call(1, 30), made))
         await tokens(made, 5)
         await engine.pause()
@@ -306,8 +306,8 @@ def test_times_of_a_node_with_another_clock_are_the_runs(tmp_path: Path, monkeyp
     monkeypatch.setattr(ray_host, "node_ns", lambda: true_ns() + skew_ns)
     monkeypatch.setattr(ray_host, "host", lambda: "another")
 
-    async def life() -> tuple[Made, Any, Offset]:
-        engine, made = await Scene(tmp_path, now).engine(), Made()
+    async def life() -> tuple[CallOutput, Any, Offset]:
+        engine, made = await Scene(tmp_path, now).engine(), CallOutput()
         zero[0] = true_ns() * 1000
         await engine.generate(call(1, 50), made)
         asked = now()

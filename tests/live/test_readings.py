@@ -22,17 +22,17 @@ from rlsim.live.signals import (
     repeats_itself,
     statistics,
 )
-from rlsim.live.texts import Seen
+from rlsim.live.texts import PartialResponse
 
 MEANS = np.array([[-1.0, 0.5, -3.0, -1.0], [-0.6, 0.4, -2.0, -0.9]])
 """Of the statistics of failures and of successes."""
 MIX = np.array([[0.3, 0.0, 0.0, 0.0], [0.1, 0.2, 0.0, 0.0], [0.4, 0.1, 0.9, 0.0], [0.2, 0.0, 0.1, 0.3]])
 
 
-def seen(log_probs: Sequence[float], tokens: Sequence[int] | None = None) -> Seen:
+def seen(log_probs: Sequence[float], tokens: Sequence[int] | None = None) -> PartialResponse:
     """A response to a prompt of two tokens."""
     made = tokens or [1] * len(log_probs)
-    return Seen((8, 9, *made), tuple(range(2, 2 + len(made))), tuple(log_probs))
+    return PartialResponse((8, 9, *made), tuple(range(2, 2 + len(made))), tuple(log_probs))
 
 
 def drawn(count: int, success: int, seed: int) -> np.ndarray:
@@ -169,5 +169,5 @@ def test_what_was_told_is_summed_up_by_signal_and_mark() -> None:
     for sample, mean in enumerate((-4.0, -3.0, -2.0, -1.0)):
         readings.read("entropy", sample, 4, seen([mean] * 4))
         readings.came_out(sample, sample > 1)
-    (told,) = readings.told()
+    (told,) = readings.aurocs()
     assert (told.signal, told.tokens, told.responses, told.auroc) == ("entropy", 4, 4, 0.0)

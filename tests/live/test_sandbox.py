@@ -211,12 +211,12 @@ time.sleep(600)
 class Pids(Sandbox):
     """Notes the processes that the program tells of."""
 
-    async def _told(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
+    async def _output(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
         assert process.stdout is not None
         self.told = b""
         while self.told.count(b" ") < 2:
             self.told += await process.stdout.read(1)
-        return await super()._told(process, data)
+        return await super()._output(process, data)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the limit on processes, which root does not have, forbids the child")
@@ -242,9 +242,9 @@ def test_a_program_that_hangs_is_killed_with_its_children(how: str) -> None:
 class Started(Sandbox):
     """Notes its process."""
 
-    async def _told(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
+    async def _output(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
         self.process = process.pid
-        return await super()._told(process, data)
+        return await super()._output(process, data)
 
 
 @pytest.mark.parametrize("program", [CALCULATOR, "while True: print('x' * 1000)", "raise SystemExit(1)"])

@@ -6,7 +6,7 @@ import pytest
 
 from rlsim.core.commands import Fork, Submit
 from rlsim.core.errors import RlsimError
-from rlsim.live.protocols import Made
+from rlsim.live.protocols import CallOutput
 from rlsim.live.texts import Texts
 
 PROMPT = [9, 8, 7]
@@ -16,8 +16,8 @@ def submit(turn: int, made_tokens: int, context_tokens: int) -> Submit:
     return Submit(4, 0, 2, 0, 1, turn, made_tokens, context_tokens)
 
 
-def made(*tokens: int, version: int = 0) -> Made:
-    return Made(list(tokens), [-0.5] * len(tokens), ((version, len(tokens)),), "stop")
+def made(*tokens: int, version: int = 0) -> CallOutput:
+    return CallOutput(list(tokens), [-0.5] * len(tokens), ((version, len(tokens)),), "stop")
 
 
 def two_turns() -> Texts:
@@ -95,7 +95,7 @@ def test_a_fork_takes_over_what_the_call_of_its_parent_has_made_by_then() -> Non
 def test_a_response_so_far_is_what_the_model_made_up_to_a_length() -> None:
     texts = two_turns()
     texts.so_far = lambda sample: ([60, 61, 62], [-6.0, -6.1, -6.2])
-    seen = texts.seen(4, 11)
+    seen = texts.partial_response(4, 11)
     assert seen.context == (9, 8, 7, 1, 2, 3, 50, 51, 6, 60, 61)
     assert (seen.places, seen.tokens) == ((3, 4, 5, 8, 9, 10), (1, 2, 3, 6, 60, 61))
     assert seen.log_probs == (-0.5, -0.5, -0.5, -0.5, -6.0, -6.1)

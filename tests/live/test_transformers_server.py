@@ -20,7 +20,7 @@ from tiny_models import write_folder
 from rlsim.core.errors import ParameterError
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.settings import ServerSettings
-from rlsim.live.protocols import Made
+from rlsim.live.protocols import CallOutput
 from rlsim.studies.live import run_arm
 
 pytestmark = pytest.mark.slow
@@ -42,8 +42,8 @@ def test_what_it_offers_is_found_out(settings: ServerSettings) -> None:
 
 
 def test_a_call_makes_at_most_what_was_ordered_of_a_prompt_of_the_right_length(settings: ServerSettings) -> None:
-    async def work(engine: OpenAiEngine) -> Made:
-        made = Made()
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        made = CallOutput()
         await engine.generate(call(24, context=33, ignore_eos=False), made)
         return made
 
@@ -59,11 +59,11 @@ def test_a_workload_that_decides_lengths_is_refused(settings: ServerSettings, tm
 
 
 def test_a_cancelled_call_does_not_block_the_next(settings: ServerSettings) -> None:
-    async def work(engine: OpenAiEngine) -> Made:
-        task = asyncio.create_task(engine.generate(call(200, ignore_eos=False), Made()))
+    async def work(engine: OpenAiEngine) -> CallOutput:
+        task = asyncio.create_task(engine.generate(call(200, ignore_eos=False), CallOutput()))
         await asyncio.sleep(0.2)
         task.cancel()
-        made = Made()
+        made = CallOutput()
         await engine.generate(call(4, sample=2, ignore_eos=False), made)
         return made
 

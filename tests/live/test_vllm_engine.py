@@ -22,7 +22,7 @@ from rlsim.costs.step_model import StepTimeModel
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import EngineLimits, Request
 from rlsim.engine.steptime import StepTime
-from rlsim.live.protocols import Call, EngineLostError, Made, Weights
+from rlsim.live.protocols import Call, CallOutput, EngineLostError, Weights
 from rlsim.live.tasks import vocabulary
 from rlsim.live.vllm.engine import VllmEngine
 from rlsim.live.vllm.setup import (
@@ -62,7 +62,7 @@ def setup(model: Path, **details: Any) -> EngineSetup:
     return replace(given, log_probs=True, **details)
 
 
-async def first_tokens(mades: Sequence[Made], count: int = 1) -> None:
+async def first_tokens(mades: Sequence[CallOutput], count: int = 1) -> None:
     """Return when each has got some."""
     while any(len(made.tokens) < count for made in mades):
         await asyncio.sleep(0.001)
@@ -116,13 +116,13 @@ def engine(host: Host, engines: list[VllmEngine]) -> VllmEngine:
     return engines[0]
 
 
-def started(engine: VllmEngine, calls: Sequence[Call]) -> tuple[list[Made], list[asyncio.Task[None]]]:
-    mades = [Made() for _ in calls]
+def started(engine: VllmEngine, calls: Sequence[Call]) -> tuple[list[CallOutput], list[asyncio.Task[None]]]:
+    mades = [CallOutput() for _ in calls]
     return mades, [asyncio.create_task(engine.generate(one, made)) for one, made in zip(calls, mades, strict=True)]
 
 
 def test_two_engines_serve_calls_to_their_length(host: Host, engines: list[VllmEngine]) -> None:
-    async def work() -> list[Made]:
+    async def work() -> list[CallOutput]:
         calls = [call(sample, response_tokens=30 + sample) for sample in range(4)]
         all_made = []
         for engine in engines:
@@ -145,7 +145,7 @@ def test_tokens_of_aborted_calls_are_counted_to_the_last(host: Host, engine: Vll
     """All that the steps sampled was given to someone or is told as undelivered."""
     before = engine.report()
 
-    async def work() -> list[Made]:
+    async def work() -> list[CallOutput]:
         mades, tasks = started(engine, [call(sample, response_tokens=400) for sample in range(8)])
         await first_tokens(mades, 5)
         await engine.abort([0, 1, 2])
@@ -165,7 +165,7 @@ def test_tokens_of_aborted_calls_are_counted_to_the_last(host: Host, engine: Vll
 
 
 def test_a_call_that_has_not_reached_the_engine_yet_is_aborted_too(host: Host, engine: VllmEngine) -> None:
-    async def work() -> Made:
+    async def work() -> CallOutput:
         (made,), (task,) = started(engine, [call(0, response_tokens=1000)])
         await asyncio.sleep(0)
         await engine.abort([0])
@@ -178,14 +178,14 @@ def test_a_call_that_has_not_reached_the_engine_yet_is_aborted_too(host: Host, e
 
 
 def test_an_aborted_call_goes_on_elsewhere_from_its_tokens(host: Host, engines: list[VllmEngine]) -> None:
-    async def work() -> tuple[Made, Made]:
+    async def work() -> tuple[CallOutput, CallOutput]:
         whole = call(0, response_tokens=200)
         (cut,), (task,) = started(engines[0], [whole])
         await first_tokens([cut], 20)
         await engines[0].abort([0])
         await task
         rest = replace(whole, context=[*whole.context, *cut.tokens], max_tokens=200 - len(cut.tokens))
-        made = Made()
+        made = CallOutput()
         await engines[1].generate(rest, made)
         return cut, made
 
@@ -196,7 +196,7 @@ def test_an_aborted_call_goes_on_elsewhere_from_its_tokens(host: Host, engines: 
 def test_weights_change_under_calls_that_keep_their_kv(host: Host, engine: VllmEngine) -> None:
     preempted = engine.report().preemptions
 
-    async def work() -> list[Made]:
+    async def work() -> list[CallOutput]:
         mades, tasks = started(engine, [call(sample, response_tokens=200) for sample in range(4)])
         await first_tokens(mades, 5)
         await engine.pause()
@@ -217,7 +217,7 @@ def test_kv_is_made_again_by_the_new_weights(host: Host, engine: VllmEngine) -> 
     """Every call under way is prefilled once more, so its later tokens are what the new model says of all before."""
     before = engine.report()
 
-    async def work() -> tuple[Call, Made]:
+    async def work() -> tuple[Call, CallOutput]:
         calls = [call(sample, response_tokens=120, seed=1) for sample in range(4)]
         mades, tasks = started(engine, calls)
         await first_tokens(mades, 5)
@@ -280,7 +280,7 @@ def test_without_a_file_the_version_changes_and_the_weights_do_not(host: Host, e
 def test_sleep_loses_the_kv_and_wake_brings_the_engine_back(host: Host, engine: VllmEngine) -> None:
     preempted = engine.report().preemptions
 
-    async def work() -> list[Made]:
+    async def work() -> list[CallOutput]:
         mades, tasks = started(engine, [call(sample, response_tokens=100) for sample in range(3)])
         await first_tokens(mades, 3)
         await engine.pause()
@@ -300,14 +300,14 @@ def test_sleep_loses_the_kv_and_wake_brings_the_engine_back(host: Host, engine: 
 def test_a_killed_engine_is_noticed_and_its_calls_keep_their_tokens(host: Host, engines: list[VllmEngine]) -> None:
     lost = engines[1]
 
-    async def work() -> list[Made]:
+    async def work() -> list[CallOutput]:
         mades, tasks = started(lost, [call(sample, response_tokens=1500) for sample in range(3)])
         await first_tokens(mades, 20)
         os.kill(lost.process_ids[0], signal.SIGKILL)
         done, pending = await asyncio.wait(tasks, timeout=2)
         assert not pending
         assert all(isinstance(task.exception(), EngineLostError) for task in done)
-        for work in (lost.generate(call(9), Made()), lost.pause(), lost.load(Weights(1, None), reset=True)):
+        for work in (lost.generate(call(9), CallOutput()), lost.pause(), lost.load(Weights(1, None), reset=True)):
             with pytest.raises(EngineLostError):
                 await work
         await lost.abort([0])
@@ -431,7 +431,7 @@ def test_nothing_is_lost_of_what_overlapping_steps_sample(host: Host, others: li
     """A step that was under way when its call stopped, was aborted or preempted has sampled too, and is told."""
     engine = others[1]
 
-    async def work() -> list[Made]:
+    async def work() -> list[CallOutput]:
         calls = [replace(call(i, 60 + 5 * i, 200, seed=6), ignore_eos=i % 2 == 0) for i in range(24)]
         mades, tasks = started(engine, calls)
         for first in (0, 4, 8):

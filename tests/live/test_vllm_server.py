@@ -35,7 +35,7 @@ from rlsim.core.log import RunLog
 from rlsim.live.openai.capabilities import ServerCapabilities
 from rlsim.live.openai.engine import OpenAiEngine
 from rlsim.live.openai.settings import ServerSettings
-from rlsim.live.protocols import Made, Weights
+from rlsim.live.protocols import CallOutput, Weights
 from rlsim.results.metrics import metrics
 from rlsim.studies.live import run_arm
 
@@ -103,7 +103,7 @@ def test_calls_make_exactly_the_tokens_that_were_ordered(
 def test_an_aborted_call_keeps_its_tokens_and_frees_its_seat(
     settings: ServerSettings, capabilities: ServerCapabilities, protocol: str, by_id: bool
 ) -> None:
-    async def work(engine: OpenAiEngine) -> tuple[Made, int | None]:
+    async def work(engine: OpenAiEngine) -> tuple[CallOutput, int | None]:
         made = await cut_after_five(engine)
         for _ in range(200):
             await asyncio.sleep(0.05)
@@ -123,7 +123,7 @@ def test_a_paused_server_makes_nothing_and_calls_can_be_cut_meanwhile(
     settings: ServerSettings, capabilities: ServerCapabilities
 ) -> None:
     async def work(engine: OpenAiEngine) -> None:
-        kept, cut = Made(), Made()
+        kept, cut = CallOutput(), CallOutput()
         tasks = [
             asyncio.create_task(engine.generate(call(300, sample=one), made)) for one, made in ((1, kept), (2, cut))
         ]
@@ -146,7 +146,7 @@ def test_a_new_version_amid_a_call_splits_its_tokens_by_the_servers_own_word(
     settings: ServerSettings, capabilities: ServerCapabilities
 ) -> None:
     async def work(engine: OpenAiEngine) -> None:
-        made = Made()
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(300), made))
         for version in (1, 2):
             while len(made.tokens) < 20 * version:
@@ -170,7 +170,7 @@ def test_weights_from_a_file_are_those_that_it_then_serves(
     sums = [_checksums(settings)]
 
     async def work(engine: OpenAiEngine) -> None:
-        made = Made()
+        made = CallOutput()
         task = asyncio.create_task(engine.generate(call(300), made))
         for version, file in ((1, other), (2, folder / "model.safetensors")):
             while len(made.tokens) < 20 * version:

@@ -22,7 +22,7 @@ from rlsim.live.openai.gauges import GaugeRow, gauge_row, preemptions, read_gaug
 from rlsim.live.openai.probe import abort_path, probe
 from rlsim.live.openai.protocols import PATHS, GenerateRequest, Piece, body, piece, text_prompt
 from rlsim.live.openai.settings import ServerSettings
-from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, EngineLostError, Marked, Now, Record, Weights
 from rlsim.live.running import MarkTeller
 
 
@@ -61,7 +61,7 @@ UNKNOWN_TOKEN = 0
 class _OpenCall:
     """A call under way."""
 
-    output: Made
+    output: CallOutput
     version: int
     name: str
     """Request id: ours, then the server's own as soon as it tells."""
@@ -112,7 +112,7 @@ class OpenAiEngine:
             raise RlsimError(f"{self.settings.url}: not started")
         return self.capabilities
 
-    async def generate(self, call: Call, output: Made) -> None:
+    async def generate(self, call: Call, output: CallOutput) -> None:
         """Run a call; ``EngineLostError`` when the server is gone or silent, ``ServerFaultError`` when it refuses."""
         if not self._has.pause:
             await self._going.wait()
@@ -196,7 +196,7 @@ class OpenAiEngine:
                 raise self._client.lost(f"a call ended with reason {piece.reason!r}")
             output.reason = piece.reason  # type: ignore[assignment]
 
-    def _take_tokens(self, output: Made, piece: Piece) -> None:
+    def _take_tokens(self, output: CallOutput, piece: Piece) -> None:
         """Ids where the server gives them; otherwise so many, by its count or, until it counts, one a piece of text."""
         if self._has.token_ids:
             output.tokens.extend(piece.tokens or ())

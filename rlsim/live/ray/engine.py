@@ -17,7 +17,7 @@ from typing import Any
 from rlsim.core.errors import RlsimError
 from rlsim.core.ticks import Ticks
 from rlsim.engine.requests import Request
-from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, EngineLostError, Marked, Now, Record, Weights
 from rlsim.live.ray.actor import Actor, ActorGoneError, Hire
 from rlsim.live.ray.clock import Offset, host, offset
 from rlsim.live.ray.files import FileTransfer
@@ -37,7 +37,7 @@ class _RemoteCall:
     """A call under way."""
 
     call: Call
-    output: Made
+    output: CallOutput
     ended: asyncio.Future[RlsimError | None]
     begun: asyncio.Future[Any]
 
@@ -86,7 +86,7 @@ class RayEngine:
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    async def generate(self, call: Call, output: Made) -> None:
+    async def generate(self, call: Call, output: CallOutput) -> None:
         """Run a call to its end; what had been reported when the actor was lost is in ``output``."""
         number = next(self._numbers)
         # without what only simulated engines need

@@ -16,7 +16,7 @@ from rlsim.core.commands import Train
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.events import Segments
 from rlsim.core.ticks import Ticks
-from rlsim.live.protocols import Call, Engine, Experience, Learnt, LiveTrainer, Made, Record, TellsSteps, Weights
+from rlsim.live.protocols import Call, CallOutput, Engine, Experience, Learnt, LiveTrainer, Record, TellsSteps, Weights
 from rlsim.live.ray.actor import Porter
 from rlsim.live.ray.clock import host, node_now, node_ns
 from rlsim.live.ray.files import Payload, unpack, unpack_model
@@ -48,7 +48,7 @@ class CallReport:
     """Versions of all its tokens so far."""
     first_token_at: Ticks
     """By the node's clock."""
-    end: Made | None = None
+    end: CallOutput | None = None
     """When it has ended: its reason, undelivered tokens, log-probs of a draft; nothing else is in it."""
     fault: RlsimError | None = None
     """Why it has ended before its end."""
@@ -58,7 +58,7 @@ class CallReport:
 class _HostedCall:
     """A call under way."""
 
-    output: Made
+    output: CallOutput
     reported_tokens: int = 0
     is_done: bool = False
     fault: RlsimError | None = None
@@ -71,7 +71,7 @@ class _HostedCall:
             return None
         self.reported_tokens += len(tokens)
         if self.is_done:
-            end = Made(
+            end = CallOutput(
                 reason=output.reason,
                 undelivered_tokens=output.undelivered_tokens,
                 draft_log_probs=output.draft_log_probs,
@@ -107,7 +107,7 @@ class EngineHost:
 
     async def begin(self, number: int, call: Call) -> None:
         """Start a call: it is under way, and can be aborted, when this returns."""
-        opened = self._open[number] = _HostedCall(Made())
+        opened = self._open[number] = _HostedCall(CallOutput())
         task = asyncio.create_task(self._run(opened, call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from rlsim.core.errors import RlsimError
 from rlsim.core.ticks import Ticks, to_seconds
 from rlsim.engine.requests import Request
-from rlsim.live.protocols import Call, EngineLostError, Made, Marked, Now, Record, Weights
+from rlsim.live.protocols import Call, CallOutput, EngineLostError, Marked, Now, Record, Weights
 from rlsim.live.running import MarkTeller
 from rlsim.live.vllm.pace import write_law
 from rlsim.live.vllm.setup import (
@@ -127,7 +127,7 @@ class VllmEngine:
         await self._llm.update_weight_version(str(self._served))
         tokens = min(WARM_TOKENS, self.setup.max_model_len // 2)
         first = Call(0, range(1, tokens + 1), tokens, True, 0, Request(0, 0, tokens, tokens, tokens))
-        await self._collect(first, self._name(0), Made())  # its steps are none of the run's
+        await self._collect(first, self._name(0), CallOutput())  # its steps are none of the run's
         await self._drop_kv()
         forget_steps(self._files)
 
@@ -179,7 +179,7 @@ class VllmEngine:
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    async def generate(self, call: Call, output: Made) -> None:
+    async def generate(self, call: Call, output: CallOutput) -> None:
         """Run a call to its end; if the engine is lost, ``output`` has what had arrived, by versions confirmed."""
         name = self._name(call.sample)
         self._names[call.sample] = name
@@ -191,7 +191,7 @@ class VllmEngine:
             if self._names.get(call.sample) == name:
                 del self._names[call.sample]
 
-    async def _collect(self, call: Call, name: str, output: Made) -> None:
+    async def _collect(self, call: Call, name: str, output: CallOutput) -> None:
         from vllm import TokensPrompt
 
         prompt = TokensPrompt(prompt_token_ids=list(call.context))
@@ -218,7 +218,7 @@ class VllmEngine:
         while self._arriving.intersection(samples) and not self._lost.done():
             await asyncio.sleep(0)
 
-    def _take(self, request_output: Any, call: Call, output: Made) -> None:
+    def _take(self, request_output: Any, call: Call, output: CallOutput) -> None:
         piece, before = request_output.outputs[0], len(output.tokens)
         take_draft(request_output, call, output)
         if not piece.token_ids:

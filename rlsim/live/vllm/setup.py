@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlsim.core.errors import RlsimError
 from rlsim.core.events import Segments
 from rlsim.engine.steptime import StepTime
-from rlsim.live.protocols import Call, Made
+from rlsim.live.protocols import Call, CallOutput
 from rlsim.live.torch.small_llama import LlamaShape, write_model
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def sampling(setup: EngineSetup, call: Call) -> Any:
     )
 
 
-def take(piece: Any, output: Made, served: int) -> None:
+def take(piece: Any, output: CallOutput, served: int) -> None:
     """Add the tokens of a piece, as sampled by the version ``served``."""
     tokens = list(piece.token_ids)
     output.tokens += tokens
@@ -268,7 +268,7 @@ def take(piece: Any, output: Made, served: int) -> None:
         output.log_probs += [entry[token].logprob for entry, token in zip(piece.logprobs, tokens, strict=True)]
 
 
-def take_draft(vllm_output: Any, call: Call, output: Made) -> None:
+def take_draft(vllm_output: Any, call: Call, output: CallOutput) -> None:
     """Keep what the engine says of the draft at the end of a call's context; it says it once."""
     if call.draft_tokens and vllm_output.prompt_logprobs:
         start = len(call.context) - call.draft_tokens
