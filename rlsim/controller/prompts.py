@@ -59,7 +59,7 @@ class Loader:
         draw, recycle = view.recycled.popleft() if self._redraws() else (self._draw(), 0)
         kind = self._request_class(draw) if self._request_class else 0
         target, tokens = self._targets.of(number), self._prompt_tokens(draw)
-        return Group(number, draw, recycle, tokens, view.version, target, kind, self._prompt(draw))
+        return Group(number, draw, recycle, tokens, view.version, target, request_class=kind, prompt=self._prompt(draw))
 
     def readmit(self, group: Group) -> None:
         """A group that is there already takes the place of the next one."""

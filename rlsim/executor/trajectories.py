@@ -262,15 +262,15 @@ class Calls:
         updates, self._own_updates = self._own_updates or learning.updates_per_step, 0
         progress = learning.dynamics.trained(batch, updates, learning.epochs)
         return ProgressRow(
-            command.step,
-            now,
-            len(batch),
-            progress.success,
-            progress.skill,
-            progress.information,
-            progress.ess,
-            progress.staleness_factor,
-            progress.gain,
+            step=command.step,
+            now=now,
+            samples=len(batch),
+            success=progress.success,
+            skill=progress.skill,
+            information=progress.information,
+            ess=progress.ess,
+            staleness_factor=progress.staleness_factor,
+            gain=progress.gain,
         )
 
     def release(self, command: Train) -> Sequence[int]:

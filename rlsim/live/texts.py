@@ -189,7 +189,14 @@ class Texts:
         text = self._texts[sample]
         prompt, response = text.context[: text.prompt_tokens], text.context[text.prompt_tokens :]
         return Experience(
-            sample, text.group, prompt, response, text.made_by_model, text.log_probs, text.segments, reward
+            sample=sample,
+            group=text.group,
+            prompt=prompt,
+            response=response,
+            made_by_model=text.made_by_model,
+            log_probs=text.log_probs,
+            segments=text.segments,
+            reward=reward,
         )
 
     def forget(self, sample: int) -> None:
