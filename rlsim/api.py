@@ -57,29 +57,29 @@ def compare(
 
     ``workers`` above 1 starts processes: in a script, only under ``if __name__ == "__main__":``.
     """
-    made = plans(study) if isinstance(study, Document) else dict(study)
+    plans_by_arm = plans(study) if isinstance(study, Document) else dict(study)
     directory = None if out is None else Path(out)
     with local_executor(directory, workers) as runs:
-        told = compare_plans(made, runs, directory)
+        comparison = compare_plans(plans_by_arm, runs, directory)
     if out is not None:
         from rlsim.studies.save import save_comparison
 
-        save_comparison(Path(out), told)
-    return told
+        save_comparison(Path(out), comparison)
+    return comparison
 
 
 def race(study: Document | Mapping[str, ResolvedScenario], to: float, workers: int = 1) -> Race:
     """Race arms or variants, all with a learning section, to the success ``to``, 0 to 1; ``workers`` as above."""
-    made = plans(study) if isinstance(study, Document) else dict(study)
+    plans_by_arm = plans(study) if isinstance(study, Document) else dict(study)
     with local_executor(workers=workers) as runs:
-        return race_plans(made, to, runs)
+        return race_plans(plans_by_arm, to, runs)
 
 
-def simulate(made: ResolvedScenario, replication: int = 0) -> FinishedRun:
+def simulate(resolved: ResolvedScenario, replication: int = 0) -> FinishedRun:
     """One run of a plan, with everything that happened in it; ``tables`` reads it."""
     from rlsim.sim.simulation import simulate as run
 
-    return run(made, replication)
+    return run(resolved, replication)
 
 
 def tables(run: FinishedRun) -> dict[str, pd.DataFrame]:
@@ -92,12 +92,12 @@ def tables(run: FinishedRun) -> dict[str, pd.DataFrame]:
     return read(run)
 
 
-def text(told: Comparison | Race) -> str:
+def text(study: Comparison | Race) -> str:
     """A comparison or a race as the command line prints it."""
     from rlsim.studies.text import comparison as present
     from rlsim.studies.text import race as race_text
 
-    return race_text.as_text(told) if isinstance(told, Race) else present.as_text(told)
+    return race_text.as_text(study) if isinstance(study, Race) else present.as_text(study)
 
 
 def report(directory: str | Path) -> Path:

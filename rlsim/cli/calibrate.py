@@ -134,11 +134,11 @@ def calibrate_vllm(
         tolerance=tolerance,
     )
     try:
-        made = calibrate_vllm(request, lambda line: print(line, file=sys.stderr, flush=True))
+        profile = calibrate_vllm(request, lambda line: print(line, file=sys.stderr, flush=True))
     except KeyboardInterrupt:
         print("interrupted: the same command goes on from here", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    for line in made.lines():
+    for line in profile.lines():
         print(line)
 
 
@@ -178,7 +178,7 @@ def calibrate_learning(
     from calibration.rewards.log import read_runs
     from calibration.rewards.report import report_lines, write_overlay
 
-    given = LearningSettings(
+    settings = LearningSettings(
         updates_per_version,
         asymptote,
         steepness,
@@ -187,7 +187,7 @@ def calibrate_learning(
         gains="reinforced" if reinforced else "alike",
         has_stuck=stuck,
     )
-    fit = fit_learning(read_runs(paths, success_at, are_alike=alike), given)
+    fit = fit_learning(read_runs(paths, success_at, are_alike=alike), settings)
     write_overlay(fit, out)
     for line in report_lines(fit):
         print(line)

@@ -58,52 +58,52 @@ def run_live(
     from rlsim.studies.live import run_arm
 
     document.resolve(arm)
-    made = {name: found for name, found in plans(document).items() if arm is None or name == arm}
-    name, plan = next(iter(made.items()))
+    by_arm = {name: resolved for name, resolved in plans(document).items() if arm is None or name == arm}
+    name, plan = next(iter(by_arm.items()))
     try:
         with _site(where, plan.scenario.live) as site:
-            told = run_arm(name, plan, engine, out, site=site)
+            report = run_arm(name, plan, engine, out, site=site)
     except StoppedError as stopped:
         print(stopped, file=sys.stderr)
         raise typer.Exit(STOPPED) from None
-    _show(told, out, as_json)
-    code = _say_faults(told)
+    _show(report, out, as_json)
+    code = _say_faults(report)
     if code:
         raise typer.Exit(code)
 
 
-def _show(told: LiveReport, out: Path | None, as_json: bool) -> None:
+def _show(report: LiveReport, out: Path | None, as_json: bool) -> None:
     from rlsim.studies.live import learning_text
     from rlsim.studies.save import save_comparison
     from rlsim.studies.text import comparison as present
 
-    if out is not None and not told.unsaved:
-        if told.comparison is not None:
-            save_comparison(out, told.comparison)
+    if out is not None and not report.unsaved:
+        if report.comparison is not None:
+            save_comparison(out, report.comparison)
         print(f"saved to {out}", file=sys.stderr)
-    if told.comparison is not None:
-        shown = told.comparison
+    if report.comparison is not None:
+        shown = report.comparison
         print(present.as_json(shown) if as_json else present.as_text(shown, detailed=True), end="")
     if not as_json:
-        print(learning_text(told.run), end="")
+        print(learning_text(report.run), end="")
 
 
-def _say_faults(told: LiveReport) -> int:
+def _say_faults(report: LiveReport) -> int:
     """On stderr; the exit code."""
     import traceback
 
     from rlsim.core.errors import DeadlockError, RlsimError
 
-    for what, (counts, first) in told.run.ending.unserved.items():
+    for what, (counts, first) in report.run.ending.unserved.items():
         if counts:
             told_as = "the trajectory was told so" if what == "tool" else "its reward counts as 0"
             number = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             print(f"{what} faults: {number}; {told_as} (first: {first})", file=sys.stderr)
-    if told.unsaved:
-        print(told.unsaved, file=sys.stderr)
-    fault = told.fault
+    if report.unsaved:
+        print(report.unsaved, file=sys.stderr)
+    fault = report.fault
     if fault is None:
-        return STOPPED if told.unsaved else 0
+        return STOPPED if report.unsaved else 0
     if not isinstance(fault, RlsimError):
         traceback.print_exception(fault)
         return BROKEN
@@ -162,13 +162,13 @@ def parity(
     name, plans = chosen_plans(document, arm, names)
     engine = backend(live)
     ask = ParityOptions(live, repeats, tries, _fit(engine, calibrate), out)
-    told = study(name, plans, engine, ask, lambda line: print(line, file=sys.stderr, flush=True))
+    parity_study = study(name, plans, engine, ask, lambda line: print(line, file=sys.stderr, flush=True))
     command = shlex.join(["rlsim", *sys.argv[1:]])
-    print(report.as_json(told, command) if as_json else report.as_text(told), end="")
+    print(report.as_json(parity_study, command) if as_json else report.as_text(parity_study), end="")
     if markdown is not None:
-        report.append_markdown(told, markdown, command)
+        report.append_markdown(parity_study, markdown, command)
     if out is not None:
-        report.save(told, out, command)
+        report.save(parity_study, out, command)
         print(f"saved to {out}", file=sys.stderr)
 
 
@@ -181,8 +181,8 @@ def _fitted(runs: Sequence[FinishedRun]) -> Fitted:
     from calibration.live_runs.fit import fit_live
     from rlsim.studies.parity.study import Fitted
 
-    found = fit_live(runs)
-    return Fitted(found.overrides, found.lines)
+    fit = fit_live(runs)
+    return Fitted(fit.overrides, fit.lines)
 
 
 def servers(
@@ -198,9 +198,9 @@ def servers(
     from rlsim.live.openai.probe import probe_all
     from rlsim.live.openai.settings import server_settings
 
-    found = asyncio.run(probe_all(server_settings(urls, model, api_key_env, allow_remote)))
+    servers_found = asyncio.run(probe_all(server_settings(urls, model, api_key_env, allow_remote)))
     if as_json:
-        sys.stdout.write(json.dumps([dict(one.rows()) for one in found], indent=1) + "\n")
+        sys.stdout.write(json.dumps([dict(one.rows()) for one in servers_found], indent=1) + "\n")
         return
-    for one in found:
-        sys.stdout.write("".join(f"{what:<23}{told}\n" for what, told in one.rows()) + "\n")
+    for one in servers_found:
+        sys.stdout.write("".join(f"{what:<23}{value}\n" for what, value in one.rows()) + "\n")

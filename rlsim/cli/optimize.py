@@ -58,16 +58,16 @@ def plan(
     from rlsim.studies.text import optimize as present
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
-    asked = optimize_request(
+    request = optimize_request(
         document, axes, arms, budget, objective, evaluations, uncertain, sensitivity, robust, replications
     )
     with executor(out, workers, cluster, ray_address, None) as runs:
-        told = optimize(asked, runs)
+        result = optimize(request, runs)
     if out is not None:
         from rlsim.studies.optimize.save import save_result
 
-        save_result(out, told)
+        save_result(out, result)
         print(f"saved to {out}", file=sys.stderr)
-    print(present.as_json(told) if as_json else present.as_text(told), end="")
-    if told.selection is None:
+    print(present.as_json(result) if as_json else present.as_text(result), end="")
+    if result.selection is None:
         raise typer.Exit(4)

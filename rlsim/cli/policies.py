@@ -32,8 +32,8 @@ def show(
     from rlsim.frameworks.catalogue import described
     from rlsim.studies.text import policies as policies_text
 
-    found = described(name)
-    sys.stdout.write(policies_text.as_json(found) if as_json else policies_text.shown_in_full(found))
+    description = described(name)
+    sys.stdout.write(policies_text.as_json(description) if as_json else policies_text.shown_in_full(description))
 
 
 def import_config(
@@ -49,8 +49,8 @@ def import_config(
     """Make a scenario from a framework's configuration; what was used, assumed and ignored goes to stderr."""
     from rlsim.frameworks.importing import import_config, scenario_yaml
 
-    made = import_config(file, framework, preset)
-    _put(scenario_yaml(made), made.report(), out)
+    imported = import_config(file, framework, preset)
+    _put(scenario_yaml(imported), imported.report(), out)
 
 
 def export_config(
@@ -63,8 +63,8 @@ def export_config(
     from rlsim.frameworks.exporting import export_config
     from rlsim.scenario.document import load
 
-    made = export_config(load(str(scenario)).resolve(arm), framework)
-    _put(made.text, made.report(), out)
+    exported = export_config(load(str(scenario)).resolve(arm), framework)
+    _put(exported.text, exported.report(), out)
 
 
 def _put(text: str, report: Iterable[str], out: Path | None) -> None:

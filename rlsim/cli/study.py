@@ -67,15 +67,15 @@ def sweep(
     document = load(str(scenario), [str(overlay) for overlay in overlays], fixed)
     arm = arms_factor(arms, document.arms())
     factors = [*([arm] if arm is not None else []), *(one for text, one in requested.items() if text not in fixed)]
-    made = variants(document, choices(factors, listed(str(lists)) if lists is not None else ()))
-    against = baseline_of(made, baseline)
-    count = replications or made[0].scenario.run.replications
-    with executor(out, workers, cluster, ray_address, len(made) * count) as runs:
-        told = study.sweep(made, against, count, runs, metrics or study.METRICS)
-    text = present.as_json(told)
+    scenarios = variants(document, choices(factors, listed(str(lists)) if lists is not None else ()))
+    against = baseline_of(scenarios, baseline)
+    count = replications or scenarios[0].scenario.run.replications
+    with executor(out, workers, cluster, ray_address, len(scenarios) * count) as runs:
+        result = study.sweep(scenarios, against, count, runs, metrics or study.METRICS)
+    text = present.as_json(result)
     _save(out, "sweep.json", text)
-    print(text if as_json else present.as_text(told), end="")
-    if any(result.fault for result in told.results):
+    print(text if as_json else present.as_text(result), end="")
+    if any(result.fault for result in result.results):
         raise typer.Exit(3)
 
 

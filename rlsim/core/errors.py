@@ -19,9 +19,9 @@ class ParameterError(RlsimError, ValueError):
     Raised by the part that knows the rule; the scenario loader adds file and line.
     """
 
-    def __init__(self, path: str, found: object, allowed: str) -> None:
-        super().__init__(path, found, allowed)
-        self.path, self.found, self.allowed = path, found, allowed
+    def __init__(self, path: str, value: object, allowed: str) -> None:
+        super().__init__(path, value, allowed)
+        self.path, self.found, self.allowed = path, value, allowed
 
     def __str__(self) -> str:
         return f"{self.path}: found {self.found!r}; allowed: {self.allowed}"

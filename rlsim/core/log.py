@@ -48,7 +48,7 @@ class ServiceRow(NamedTuple):
 
     sample: int
     what: str
-    asked: Ticks
+    requested: Ticks
     start: Ticks
     end: Ticks
 

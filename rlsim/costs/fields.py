@@ -126,8 +126,8 @@ def record(kind: type[T], tree: Mapping[str, Any], origin: str, path: str) -> T:
         allowed = fault["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
     else:
         allowed = _ALLOWED.get(fault["type"], "an object")
-    found = f"{origin}: {': '.join(keys)}: {fault['input']!r}"
-    raise ParameterError(path, found, f"{keys[-1]}: {allowed}")
+    value = f"{origin}: {': '.join(keys)}: {fault['input']!r}"
+    raise ParameterError(path, value, f"{keys[-1]}: {allowed}")
 
 
 @cache

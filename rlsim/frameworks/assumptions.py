@@ -40,22 +40,22 @@ SENSITIVITY_REASON = "a configuration gives the cap alone"
 
 def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
     """Fill in what is missing in ``flat`` (values by scenario key); what was assumed, in order."""
-    made: list[Assumed] = []
+    assumed: list[Assumed] = []
 
     def put(path: str, value: Any, reason: str) -> None:
         if path not in flat:
             flat[path] = value
-            made.append(Assumed(path, value, reason))
+            assumed.append(Assumed(path, value, reason))
 
     if "rollout.gpus" not in flat and "trainer.gpus" in flat:
         put("rollout.gpus", flat["trainer.gpus"], "as the trainer's")
     for path, value, reason in _FIXED:
         put(path, value, reason)
-    _lengths(flat, put, made)
+    _lengths(flat, put, assumed)
     together = max if shares_gpus else lambda *sizes: sum(sizes)
     flat.setdefault("cluster.gpus", _sum(together, flat))
-    made += _fitted(flat)
-    return made
+    assumed += _fitted(flat)
+    return assumed
 
 
 def _sum(together: Callable[..., Any], flat: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def _sum(together: Callable[..., Any], flat: dict[str, Any]) -> Any:
     return together(*sizes) if all(isinstance(size, int) for size in sizes) else sizes[0]
 
 
-def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None], made: list[Assumed]) -> None:
+def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None], assumed: list[Assumed]) -> None:
     """Laws of lengths from their caps, which are all that a configuration has."""
     limit = flat.get(_LIMIT)
     put(f"{_PROMPT}.cap_tokens", max(1, (limit or LONGEST_TOKENS) // 8), "no key caps the prompt")
@@ -71,7 +71,7 @@ def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None], made: l
     if isinstance(limit, int) and isinstance(prompt, int):
         put(f"{_RESPONSE}.cap_tokens", max(1, limit - prompt), "what the engine's limit leaves")
     put(f"{_RESPONSE}.cap_tokens", LONGEST_TOKENS, "no key caps the response")
-    made += _shortened(flat)
+    assumed += _shortened(flat)
     prompt, response = flat[f"{_PROMPT}.cap_tokens"], flat[f"{_RESPONSE}.cap_tokens"]
     put(f"{_PROMPT}.law", "constant", "only the cap is known")
     put(f"{_PROMPT}.tokens", _share(prompt, PROMPT_SHARE), f"{PROMPT_SHARE:g} of the cap")

@@ -95,10 +95,10 @@ def mapped_devices(mapping: Any) -> int:
     """GPUs of a ROLL ``device_mapping``: a list, or ``list(range(a,b))``, which is read and not run."""
     if isinstance(mapping, Sequence) and not isinstance(mapping, str) and mapping:
         return len(mapping)
-    found = re.fullmatch(r"\s*list\(range\(\s*(\d+)\s*,\s*(\d+)\s*\)\)\s*", str(mapping))
-    if found is None or int(found[2]) <= int(found[1]):
+    match = re.fullmatch(r"\s*list\(range\(\s*(\d+)\s*,\s*(\d+)\s*\)\)\s*", str(mapping))
+    if match is None or int(match[2]) <= int(match[1]):
         raise ValueError("a list of devices, or list(range(first,end))")
-    return int(found[2]) - int(found[1])
+    return int(match[2]) - int(match[1])
 
 
 def devices(first: int, count: int) -> str:
@@ -119,10 +119,10 @@ APART_DEVICES, SHARED_DEVICES = _infer_devices(False), _infer_devices(True)
 
 def _engine_ranks(text: Any) -> tuple[int, int, int, int]:
     """GPUs, tensor, pipeline and context ranks of ``backend:d4p1t2c1``."""
-    found = re.fullmatch(r"[\w-]+:((?:[dptce]\d+)+)", str(text))
-    if found is None:
+    match = re.fullmatch(r"[\w-]+:((?:[dptce]\d+)+)", str(text))
+    if match is None:
         raise ValueError("backend:d4p1t1, ranks by letter (d data, p pipeline, t tensor, c context)")
-    ranks = {letter: int(size) for letter, size in re.findall(r"([dptce])(\d+)", found[1])}
+    ranks = {letter: int(size) for letter, size in re.findall(r"([dptce])(\d+)", match[1])}
     data, pipeline, tensor, context = (ranks.get(letter, 1) for letter in "dptc")
     return data * pipeline * tensor * context, tensor, pipeline, context
 
@@ -191,8 +191,8 @@ TRL_BATCH = Codec(
 )
 
 
-def _roll_updates(*given: Any) -> tuple[int, ...]:
-    prompts, group, device, accumulation, mapping, *split = given
+def _roll_updates(*values: Any) -> tuple[int, ...]:
+    prompts, group, device, accumulation, mapping, *split = values
     gpus = mapped_devices(mapping)
     ranks = divided(gpus, math.prod(whole(size) for size in split), "a split of the training devices")
     mini = whole(device) * whole(accumulation) * ranks

@@ -43,28 +43,28 @@ def export_config(scenario: Scenario, name: str) -> Exported:
 
     Raises ParameterError for an unknown framework, a policy that it cannot express, and sizes that it cannot have.
     """
-    found = framework(name, "--to")
-    mode = _mode(found, scenario)
+    target = framework(name, "--to")
+    mode = _mode(target, scenario)
     values = scenario_values(scenario)
     flat: dict[str, Any] = {mark.key: mark.value for mark in mode.marks if mark.value is not WRITTEN}
     if mode.program:
         flat[PROGRAM] = mode.program
-    rows = [row for row in found.rows_of(mode) if not row.legacy]
+    rows = [row for row in target.rows_of(mode) if not row.legacy]
     for row in rows:
         _write(row, values, flat)
     mapped = {path for row in rows for path in row.paths}
     unmapped = tuple(path for path in set_paths(scenario) if path not in mapped and not _own(path, scenario))
-    return Exported(found.name, mode.preset, flat, _text(found, flat), unmapped)
+    return Exported(target.name, mode.preset, flat, _text(target, flat), unmapped)
 
 
-def _mode(found: Framework, scenario: Scenario) -> Mode:
+def _mode(target: Framework, scenario: Scenario) -> Mode:
     policy = scenario.policy
-    mode = found.mode(policy.preset or "")
-    allowed = ", ".join(name for name in found.presets() if name in preset_names())
+    mode = target.mode(policy.preset or "")
+    allowed = ", ".join(name for name in target.presets() if name in preset_names())
     if mode is None:
-        raise ParameterError("policy.preset", policy.preset, f"{allowed}: what {found.name} can express")
+        raise ParameterError("policy.preset", policy.preset, f"{allowed}: what {target.name} can express")
     if policy.parts:
-        reason = f"nothing beside the preset: {found.name} has no keys for parts"
+        reason = f"nothing beside the preset: {target.name} has no keys for parts"
         raise ParameterError("policy.parts", ", ".join(policy.parts), reason)
     return mode
 
@@ -92,15 +92,15 @@ def _leaves(tree: Mapping[str, Any], under: str) -> Iterator[tuple[str, Any]]:
 
 
 def _write(row: Row, values: Mapping[str, Any], flat: dict[str, Any]) -> None:
-    given = [values.get(path) for path in row.paths]
+    values_of_row = [values.get(path) for path in row.paths]
     try:
-        made = row.codec.write(*given)
+        written = row.codec.write(*values_of_row)
     except ValueError as error:
-        found = dict(zip(row.paths, given, strict=True))
-        raise ParameterError(", ".join(row.paths), found, str(error)) from None
-    for key, value in zip(row.keys, made, strict=True):
+        by_path = dict(zip(row.paths, values_of_row, strict=True))
+        raise ParameterError(", ".join(row.paths), by_path, str(error)) from None
+    for key, value in zip(row.keys, written, strict=True):
         if key.name in flat and flat[key.name] != value:
-            raise ParameterError(", ".join(row.paths), given, f"what makes {key.name} {flat[key.name]!r}")
+            raise ParameterError(", ".join(row.paths), values_of_row, f"what makes {key.name} {flat[key.name]!r}")
         if value is not None or key.default not in (None, NO_DEFAULT):
             flat[key.name] = value
 
@@ -117,11 +117,11 @@ def _own(path: str, scenario: Scenario) -> bool:
     return path.startswith(_OWN)
 
 
-def _text(found: Framework, flat: Mapping[str, Any]) -> str:
+def _text(target: Framework, flat: Mapping[str, Any]) -> str:
     from rlsim.frameworks import writing
 
-    if found.format == "yaml":
+    if target.format == "yaml":
         return writing.yaml_text(nested(dict(flat)))
-    if found.format == "toml":
+    if target.format == "toml":
         return writing.toml_text(nested(dict(flat)))
-    return writing.command_text(found, flat)
+    return writing.command_text(target, flat)

@@ -93,11 +93,11 @@ def _flattened(path: Path, tree: Mapping[str, Any]) -> Config:
     config = Config(str(path))
     raw = dict(_leaves(tree, ""))
     for key, value in raw.items():
-        found = _followed(value, raw)
-        if key.rpartition(".")[2] == "_target_" or _is_reference(found):
+        resolved = _followed(value, raw)
+        if key.rpartition(".")[2] == "_target_" or _is_reference(resolved):
             config.unresolved[key] = str(value)
         else:
-            config.flat[key] = found
+            config.flat[key] = resolved
     return config
 
 
@@ -112,10 +112,10 @@ def _leaves(tree: Mapping[str, Any], under: str) -> Iterator[tuple[str, Any]]:
 def _followed(value: Any, raw: Mapping[str, Any]) -> Any:
     """The value at the end of a chain of references, or the last one that points nowhere."""
     for _ in range(MOST_REFERENCES):
-        found = _WHOLE.fullmatch(value.strip()) if isinstance(value, str) else None
-        if found is None or found[1].replace("/", ".") not in raw:
+        match = _WHOLE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or match[1].replace("/", ".") not in raw:
             return value
-        value = raw[found[1].replace("/", ".")]
+        value = raw[match[1].replace("/", ".")]
     return value
 
 

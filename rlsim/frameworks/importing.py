@@ -82,28 +82,30 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
 
     Raises ParameterError for an unknown framework, a format that is not read, and keys that contradict one another.
     """
-    found, config = framework(name, "--from"), read_config(path)
-    mode = _mode(found, config, preset)
-    made = Imported(found.name, mode.preset)
+    source, config = framework(name, "--from"), read_config(path)
+    mode = _mode(source, config, preset)
+    imported = Imported(source.name, mode.preset)
     flat: dict[str, Any] = {"name": path.stem, "policy.preset": mode.preset}
-    for row in sorted(found.rows_of(mode), key=lambda row: (not _written(row, config), row.legacy)):
-        _apply(row, config, flat, made)
-    mapped = {key.name for row in found.rows_of(mode) for key in row.keys}
-    used = {key for one in made.read for key in one.keys} | {mark.key for mark in mode.marks}
-    made.ignored = sorted(key for key in config.flat.keys() | config.unresolved.keys() if key not in {*used, PROGRAM})
-    made.unresolved = {key: text for key, text in config.unresolved.items() if key in mapped}
-    made.assumed = assume(flat, mode.shares_gpus)
-    made.tree = nested({path: flat[path] for path in sorted(flat, key=_place)})
-    made.refused = _refusals(made.tree)
-    return made
+    for row in sorted(source.rows_of(mode), key=lambda row: (not _written(row, config), row.legacy)):
+        _apply(row, config, flat, imported)
+    mapped = {key.name for row in source.rows_of(mode) for key in row.keys}
+    used = {key for one in imported.read for key in one.keys} | {mark.key for mark in mode.marks}
+    imported.ignored = sorted(
+        key for key in config.flat.keys() | config.unresolved.keys() if key not in {*used, PROGRAM}
+    )
+    imported.unresolved = {key: text for key, text in config.unresolved.items() if key in mapped}
+    imported.assumed = assume(flat, mode.shares_gpus)
+    imported.tree = nested({path: flat[path] for path in sorted(flat, key=_place)})
+    imported.refused = _refusals(imported.tree)
+    return imported
 
 
-def _mode(found: Framework, config: Config, preset: str | None) -> Mode:
-    mode = found.recognised(config.flat) if preset is None else found.mode(preset)
+def _mode(source: Framework, config: Config, preset: str | None) -> Mode:
+    mode = source.recognised(config.flat) if preset is None else source.mode(preset)
     if mode is None or mode.preset not in preset_names():
-        allowed = ", ".join(name for name in found.presets() if name in preset_names())
+        allowed = ", ".join(name for name in source.presets() if name in preset_names())
         what = preset or (mode.preset if mode else None)
-        raise ParameterError("--preset", what, f"{allowed}: the modes of {found.name} that are known")
+        raise ParameterError("--preset", what, f"{allowed}: the modes of {source.name} that are known")
     return mode
 
 
@@ -111,26 +113,26 @@ def _written(row: Row, config: Config) -> bool:
     return any(key.name in config.flat for key in row.keys)
 
 
-def _apply(row: Row, config: Config, flat: dict[str, Any], made: Imported) -> None:
+def _apply(row: Row, config: Config, flat: dict[str, Any], imported: Imported) -> None:
     """Put what the row says into the scenario, if the file and the defaults say enough."""
     names = tuple(key.name for key in row.keys)
     absent = tuple(key.name for key in row.keys if key.name not in config.flat)
     needed = [key.name for key in row.keys if key.name in absent and key.default is NO_DEFAULT]
     if needed:
-        given = [name for name in names if name not in absent]
-        made.incomplete |= {", ".join(given): ", ".join(needed)} if given else {}
+        present = [name for name in names if name not in absent]
+        imported.incomplete |= {", ".join(present): ", ".join(needed)} if present else {}
         return
     if (row.legacy or len(absent) == len(names)) and any(path in flat for path in row.paths):
         return
-    found = [config.flat.get(key.name, key.default) for key in row.keys]
+    written = [config.flat.get(key.name, key.default) for key in row.keys]
     try:
-        values = row.codec.read(*found)
+        values = row.codec.read(*written)
     except ValueError as error:
         raise ParameterError(
-            f"{config.file}: {', '.join(names)}", found if found[1:] else found[0], str(error)
+            f"{config.file}: {', '.join(names)}", written if written[1:] else written[0], str(error)
         ) from None
     flat.update({path: value for path, value in zip(row.paths, values, strict=True) if value is not None})
-    made.read.append(Read(names, row.paths, values, absent))
+    imported.read.append(Read(names, row.paths, values, absent))
 
 
 def _place(path: str) -> tuple[int, ...]:
@@ -183,7 +185,7 @@ def _told(detail: dict[str, Any]) -> str:
     return f"{under}: found {detail['input']!r}; {detail['msg']}"
 
 
-def scenario_yaml(made: Imported) -> str:
+def scenario_yaml(imported: Imported) -> str:
     """The scenario as YAML, with a comment at everything that was assumed."""
     from io import StringIO
 
@@ -192,8 +194,8 @@ def scenario_yaml(made: Imported) -> str:
     yaml = YAML()
     yaml.width = 4096
     out = StringIO()
-    out.write(f"# Imported from a configuration of {made.framework}; check what is marked as assumed.\n")
-    yaml.dump(_commented(made.tree, {guess.path: guess.reason for guess in made.assumed}, ""), out)
+    out.write(f"# Imported from a configuration of {imported.framework}; check what is marked as assumed.\n")
+    yaml.dump(_commented(imported.tree, {guess.path: guess.reason for guess in imported.assumed}, ""), out)
     return out.getvalue()
 
 

@@ -30,12 +30,12 @@ MOST_ROUNDS = 20
 def read_script(text: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Values by key, and the texts of those that only a shell could make; the last value of a key counts."""
     variables: dict[str, str] = {}
-    given: dict[str, str | bool] = {}
+    arguments: dict[str, str | bool] = {}
     for words in _lines(text):
         for key, value in _settings(words, variables):
-            given[key] = value if isinstance(value, bool) else _expanded(value, variables)
-    unresolved = {key: value for key, value in given.items() if isinstance(value, str) and set("$`") & set(value)}
-    return {key: _value(value) for key, value in given.items() if key not in unresolved}, unresolved
+            arguments[key] = value if isinstance(value, bool) else _expanded(value, variables)
+    unresolved = {key: value for key, value in arguments.items() if isinstance(value, str) and set("$`") & set(value)}
+    return {key: _value(value) for key, value in arguments.items() if key not in unresolved}, unresolved
 
 
 def _lines(text: str) -> Iterator[list[str]]:
@@ -47,8 +47,8 @@ def _lines(text: str) -> Iterator[list[str]]:
             continue
 
 
-def _without_blanks(found: re.Match[str]) -> str:
-    return re.sub(r"\s", "", found[0])
+def _without_blanks(match: re.Match[str]) -> str:
+    return re.sub(r"\s", "", match[0])
 
 
 def _uncommented(text: str) -> str:
@@ -81,33 +81,33 @@ def _starts_anew(word: str) -> bool:
 def _command(words: list[str], variables: dict[str, str]) -> list[str]:
     """What follows the assignments at the start of a line."""
     rest = [word for word in words if word != "export"] if words[:1] == ["export"] else list(words)
-    while rest and (found := _ASSIGNMENT.fullmatch(rest[0])):
+    while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
         rest.pop(0)
-        variables[found[1]] = _expanded(found[2], variables)
+        variables[match[1]] = _expanded(match[2], variables)
     return rest
 
 
 def _expanded(text: str, variables: dict[str, str]) -> str:
     """References and whole-number arithmetic worked out, as far as the script itself says."""
     for _ in range(MOST_ROUNDS):
-        known = _REFERENCE.sub(lambda found: _looked_up(found, variables), text)
-        made = _ARITHMETIC.sub(lambda found: _worked_out(found, variables), known)
-        if made == text or len(made) > 10_000:
+        known = _REFERENCE.sub(lambda match: _looked_up(match, variables), text)
+        expanded = _ARITHMETIC.sub(lambda match: _worked_out(match, variables), known)
+        if expanded == text or len(expanded) > 10_000:
             break
-        text = made
+        text = expanded
     return text
 
 
-def _looked_up(found: re.Match[str], variables: dict[str, str]) -> str:
-    name = found[1] or found[2]
-    return variables.get(name, found[3] if found[3] is not None else found[0])
+def _looked_up(match: re.Match[str], variables: dict[str, str]) -> str:
+    name = match[1] or match[2]
+    return variables.get(name, match[3] if match[3] is not None else match[0])
 
 
-def _worked_out(found: re.Match[str], variables: dict[str, str]) -> str:
+def _worked_out(match: re.Match[str], variables: dict[str, str]) -> str:
     try:
-        return str(_number(ast.parse(found[1].strip(), mode="eval").body, variables))
+        return str(_number(ast.parse(match[1].strip(), mode="eval").body, variables))
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
-        return found[0]
+        return match[0]
 
 
 def _number(node: ast.expr, variables: dict[str, str]) -> int:
@@ -116,9 +116,9 @@ def _number(node: ast.expr, variables: dict[str, str]) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value < LARGEST:
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        made = _OPERATORS[type(node.op)](_number(node.left, variables), _number(node.right, variables))
-        if abs(made) < LARGEST:
-            return made
+        result = _OPERATORS[type(node.op)](_number(node.left, variables), _number(node.right, variables))
+        if abs(result) < LARGEST:
+            return result
     raise ValueError("whole numbers with + - * /")
 
 

@@ -41,12 +41,12 @@ def _tables(tree: Mapping[str, Any], name: str) -> Iterator[str]:
             yield from _tables(value, f"{name}.{key}".lstrip("."))
 
 
-def command_text(found: Framework, flat: Mapping[str, Any]) -> str:
+def command_text(target: Framework, flat: Mapping[str, Any]) -> str:
     """A shell command with an argument a line, ``key=value`` (Hydra) or ``--key value`` (flags)."""
     placed = {"program": str(flat.get(PROGRAM, ""))} | {key: _word(value) for key, value in flat.items()}
-    taken = {PROGRAM, *_PLACE.findall(found.command)}
-    command = _PLACE.sub(lambda place: placed[place[1]], found.command)
-    words = [_argument(found.format, key, value) for key, value in flat.items() if key not in taken]
+    taken = {PROGRAM, *_PLACE.findall(target.command)}
+    command = _PLACE.sub(lambda place: placed[place[1]], target.command)
+    words = [_argument(target.format, key, value) for key, value in flat.items() if key not in taken]
     return " \\\n    ".join([command, *(word for word in words if word)]) + "\n"
 
 

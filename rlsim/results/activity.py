@@ -238,15 +238,15 @@ def _uncounted(rows: Ticks64) -> Ticks64:
 
 
 def _service_union(log: RunLog, what: str) -> Union:
-    table = integers(((row.asked, min(row.end, log.end)) for row in log.services if row.what == what), 2)
+    table = integers(((row.requested, min(row.end, log.end)) for row in log.services if row.what == what), 2)
     return union_of(table[:, 0], table[:, 1])
 
 
 def _gaps(start: Ticks64, end: Ticks64, run_end: int) -> tuple[Ticks64, Ticks64, Ticks64]:
     """Starts and ends of what the sorted rows leave of [0, run_end], and the row that follows each."""
     before, after = np.append(0, end), np.append(start, run_end)
-    found = np.flatnonzero(after > before)
-    return before[found], after[found], found
+    where_apart = np.flatnonzero(after > before)
+    return before[where_apart], after[where_apart], where_apart
 
 
 def _cut(start: Ticks64, end: Ticks64, changes: Ticks64) -> tuple[Ticks64, Ticks64, Ticks64]:

@@ -66,10 +66,10 @@ def allotted_columns(read: Digest) -> Columns:
 
 
 def _pass_rates(group: Counts, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-    told = ~np.isnan(rewards)
+    is_known = ~np.isnan(rewards)
     count = int(group.max(initial=-1)) + 1
-    earned = np.bincount(group[told], np.clip(rewards[told], 0.0, 1.0), count)
-    known = np.bincount(group[told], minlength=count)
+    earned = np.bincount(group[is_known], np.clip(rewards[is_known], 0.0, 1.0), count)
+    known = np.bincount(group[is_known], minlength=count)
     rates = np.where(known > 0, earned / np.maximum(known, 1), np.nan)
     return np.asarray(rates[group], np.float64)
 

@@ -60,12 +60,12 @@ def sample_columns(log: RunLog, history: History) -> Columns:
 
 def _training_of(sample: NDArray[np.int64], trained: NDArray[np.bool_], history: History) -> NDArray[np.int64]:
     """Step, tick and version of the first training of each sample, shape (3, samples); -1 where there was none."""
-    found = np.full((3, len(sample)), -1, np.int64)
+    rows_of_training = np.full((3, len(sample)), -1, np.int64)
     for training in reversed(history.trainings):
         rows = np.searchsorted(sample, np.array(training.samples, np.int64))
-        found[:, rows] = np.array([[training.step], [training.now], [training.version]])
-    found[:, ~trained] = -1
-    return found
+        rows_of_training[:, rows] = np.array([[training.step], [training.now], [training.version]])
+    rows_of_training[:, ~trained] = -1
+    return rows_of_training
 
 
 def _lags(columns: Columns, version_tokens: NDArray[np.int64], tokens: NDArray[np.int64]) -> Columns:
@@ -132,11 +132,11 @@ def _updates(plan: ResolvedScenario) -> int:
 
 def _own_updates(history: History, plan: ResolvedScenario, count: int) -> NDArray[np.int64]:
     """Updates of each step that its local batches made; 0 where the step makes its updates as a whole."""
-    made = np.zeros(count, np.int64)
+    updates = np.zeros(count, np.int64)
     for training in history.trainings:
         if training.updates is not None and training.step < count:
-            made[training.step] += min(training.updates, len(training.samples)) * plan.training.config.epochs
-    return made
+            updates[training.step] += min(training.updates, len(training.samples)) * plan.training.config.epochs
+    return updates
 
 
 def _parts(history: History, count: int) -> NDArray[np.int64]:

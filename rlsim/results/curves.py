@@ -72,9 +72,9 @@ def groups_waiting(tables: Tables) -> Curve:
     samples = tables["samples"]
     settled = samples["fate"].isin(["trained", "buffered"]) & samples["finish_reason"].isin(["stop", "length", "cut"])
     groups = samples.assign(settled=settled, ready=samples["finished_seconds"]).groupby("group", sort=True)
-    found = groups.agg(settled=("settled", "all"), ready=("ready", "max"), taken=("trained_seconds", "max"))
-    found = found[found["settled"]]
-    return curve(found["ready"], found["taken"].fillna(end_seconds(tables)).clip(lower=found["ready"]))
+    ends = groups.agg(settled=("settled", "all"), ready=("ready", "max"), taken=("trained_seconds", "max"))
+    ends = ends[ends["settled"]]
+    return curve(ends["ready"], ends["taken"].fillna(end_seconds(tables)).clip(lower=ends["ready"]))
 
 
 def publications(tables: Tables) -> NDArray[np.float64]:

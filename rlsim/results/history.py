@@ -144,8 +144,8 @@ class _Reader:
                 self._is_over([command.sample])
             elif type(command) is Train:
                 self._is_over(command.samples)
-                made = Training(command.step, now, self._version, command.samples, command.updates)
-                self.history.trainings.append(made)
+                training = Training(command.step, now, self._version, command.samples, command.updates)
+                self.history.trainings.append(training)
 
     def closed(self, end: Ticks) -> History:
         history = self.history

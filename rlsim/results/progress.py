@@ -73,31 +73,31 @@ def success_at(progress: Columns, used: str, amount: float) -> float | None:
 def reward_columns(read: Digest) -> Columns:
     """One row a sample whose reward the policy was told, live or simulated; -1 and NaN where it was not trained on."""
     samples, lives = read.samples, read.history.lives
-    told = np.array([not np.isnan(life.reward) for life in lives.values()], bool)
+    is_rewarded = np.array([not np.isnan(life.reward) for life in lives.values()], bool)
     workload = read.run.plan.workload_of(read.run.replication)
-    kept = {name: samples[name][told] for name in ("sample", "group", "member", "response_tokens", "fate")}
+    kept = {name: samples[name][is_rewarded] for name in ("sample", "group", "member", "response_tokens", "fate")}
     return {
-        "step": samples["trained_step"][told],
-        "version": samples["version_first"][told],
-        "prompt": np.array([workload.prompt_at(int(draw))[0] for draw in samples["draw"][told]], np.int64),
+        "step": samples["trained_step"][is_rewarded],
+        "version": samples["version_first"][is_rewarded],
+        "prompt": np.array([workload.prompt_at(int(draw))[0] for draw in samples["draw"][is_rewarded]], np.int64),
         "group": kept["group"],
         "member": kept["member"],
         "sample": kept["sample"],
-        "reward": np.array([life.reward for life in lives.values()], np.float64)[told],
+        "reward": np.array([life.reward for life in lives.values()], np.float64)[is_rewarded],
         "tokens": kept["response_tokens"],
-        "lag": samples["token_weighted_lag"][told],
+        "lag": samples["token_weighted_lag"][is_rewarded],
         "fate": kept["fate"],
     }
 
 
 def progress_tables(read: Digest) -> dict[str, Columns]:
     """``progress``, ``rewards`` and ``allotted``, where there is something in them."""
-    found = {
+    tables = {
         "progress": progress_columns(read),
         "rewards": reward_columns(read),
         "allotted": allotted_columns(read),
     }
-    return {name: columns for name, columns in found.items() if len(columns["step"])}
+    return {name: columns for name, columns in tables.items() if len(columns["step"])}
 
 
 def _start(success: float) -> ProgressRow:
@@ -112,8 +112,8 @@ def _rollouts(read: Digest, ends: list[Ticks]) -> NDArray[np.int64]:
 
 def _generated(decisions: list[Decision], ends: list[Ticks]) -> NDArray[np.int64]:
     """Response tokens of calls that have ended, by their own end or cut."""
-    made = [(now, made_tokens(event)) for now, event, _ in decisions]
-    times, sums = [now for now, _ in made], [0, *accumulate(tokens for _, tokens in made)]
+    deliveries = [(now, made_tokens(event)) for now, event, _ in decisions]
+    times, sums = [now for now, _ in deliveries], [0, *accumulate(tokens for _, tokens in deliveries)]
     return np.array([sums[bisect_right(times, end)] for end in ends], np.int64)
 
 

@@ -23,13 +23,13 @@ class Estimate:
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Mean and t interval with n - 1 degrees of freedom; ``ParameterError`` without finite values."""
-    found = _finite(values, "values")
+    finite = _finite(values, "values")
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "a number between 0 and 1")
-    mean, n = float(np.mean(found)), len(found)
+    mean, n = float(np.mean(finite)), len(finite)
     if n == 1:
         return Estimate(mean, None, None, 1)
-    half = _t_quantile(n - 1, 0.5 + confidence / 2) * float(np.std(found, ddof=1)) / math.sqrt(n)
+    half = _t_quantile(n - 1, 0.5 + confidence / 2) * float(np.std(finite, ddof=1)) / math.sqrt(n)
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -57,13 +57,13 @@ def _pairs(a: Sequence[float], b: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def _finite(values: Sequence[float], name: str) -> list[float]:
-    found = [float(value) for value in values]
-    if not found:
-        raise ParameterError(name, found, "at least one value")
-    for value in found:
+    numbers = [float(value) for value in values]
+    if not numbers:
+        raise ParameterError(name, numbers, "at least one value")
+    for value in numbers:
         if not math.isfinite(value):
             raise ParameterError(name, value, "finite numbers")
-    return found
+    return numbers
 
 
 def _t_quantile(degrees: int, probability: float) -> float:

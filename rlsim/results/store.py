@@ -61,14 +61,14 @@ def save(directory: str | os.PathLike[str], name: str, runs: Sequence[FinishedRu
         raise ParameterError("runs", 0, "at least one run")
     target = Path(directory) / file_name(name)
     read = [digest(run) for run in runs]
-    measured = [metrics_of(found) for found in read]
+    measured = [metrics_of(run_digest) for run_digest in read]
     with _replacing_directory(target, METRICS) as part:
         (part / SCENARIO).write_text(resolved_yaml(runs[0].plan.scenario), encoding="ascii")
         write_metrics(part, measured)
-        for found in read:
-            replication = part / f"replication-{found.run.replication}"
+        for run_digest in read:
+            replication = part / f"replication-{run_digest.run.replication}"
             replication.mkdir()
-            _fill(replication, found)
+            _fill(replication, run_digest)
     return target
 
 
@@ -84,7 +84,7 @@ def write_run(directory: Path, run: FinishedRun) -> None:
 
 def write_metrics(directory: Path, measured: Sequence[Metrics]) -> None:
     """``metrics.json`` of some replications."""
-    text = json.dumps({"runs": [found.as_dict() for found in measured]}, indent=1, allow_nan=False)
+    text = json.dumps({"runs": [metrics.as_dict() for metrics in measured]}, indent=1, allow_nan=False)
     with replacing(directory / METRICS) as part:
         part.write_text(text + "\n", encoding="utf-8")
 

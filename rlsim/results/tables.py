@@ -84,7 +84,7 @@ def table_columns(read: Digest) -> dict[str, Columns]:
 
 
 def _service_columns(log: RunLog) -> Columns:
-    times = integers(((row.asked, row.start, row.end) for row in log.services), 3)
+    times = integers(((row.requested, row.start, row.end) for row in log.services), 3)
     return {
         "sample": np.array([row.sample for row in log.services], np.int64),
         "what": np.array([row.what for row in log.services], object),

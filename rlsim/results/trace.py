@@ -196,7 +196,7 @@ def _first_rows(joined: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
 
 def _lanes(services: DataFrame) -> list[_Service]:
     """Tool and reward calls on the lowest free lane; calls beyond the last lane are left to the counter."""
-    found: list[_Service] = []
+    slices: list[_Service] = []
     for place, (what, calls) in enumerate(services.groupby("what", sort=True)):
         ordered = calls.sort_values(["start_seconds", "sample"], kind="stable")
         free, busy = list(range(MOST_LANES)), list[tuple[int, int]]()
@@ -207,8 +207,8 @@ def _lanes(services: DataFrame) -> list[_Service]:
             if free:
                 lane = heapq.heappop(free)
                 heapq.heappush(busy, (end, lane))
-                found.append((place * MOST_LANES + lane, str(what), start, end, int(sample)))
-    return found
+                slices.append((place * MOST_LANES + lane, str(what), start, end, int(sample)))
+    return slices
 
 
 # -- counters and instants --------------------------------------------------------------------------------
@@ -223,12 +223,12 @@ def _counters(tables: Tables) -> Iterator[TraceEvent]:
         yield from _counter(f"{what} calls running", TOOLS_PROCESS, running)
 
 
-def _counter(name: str, process: int, found: Curve) -> Iterator[TraceEvent]:
-    every = max(1, -(-len(found.seconds) // MOST_POINTS))
-    kept = np.unique(np.append(np.arange(0, len(found.seconds), every), max(len(found.seconds) - 1, 0)))
-    for index in kept.tolist() if len(found.seconds) else []:
-        at = int(_nanoseconds(found.seconds[index]))
-        args = {"value": int(found.values[index])}
+def _counter(name: str, process: int, curve: Curve) -> Iterator[TraceEvent]:
+    every = max(1, -(-len(curve.seconds) // MOST_POINTS))
+    kept = np.unique(np.append(np.arange(0, len(curve.seconds), every), max(len(curve.seconds) - 1, 0)))
+    for index in kept.tolist() if len(curve.seconds) else []:
+        at = int(_nanoseconds(curve.seconds[index]))
+        args = {"value": int(curve.values[index])}
         yield {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": at / 1000, "args": args}
 
 

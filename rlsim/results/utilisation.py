@@ -51,16 +51,16 @@ class Measured:
 
 def utilisation(read: Digest, window: Measured) -> Utilisation:
     """GPU-seconds by use over the window, as shares of the GPUs in use."""
-    given = read.run.plan.scenario
+    scenario = read.run.plan.scenario
     rows = read.activity
     rollout = _rollout_ticks(read, window)
     if read.run.plan.colocated:
         shares = _shares(rollout)
         return Utilisation(shares, shares, shares)
     alone = _ticks(rows, rows.who == TRAINER, window)
-    trainer: dict[str, float] = {name: ticks * given.trainer.gpus for name, ticks in alone.items()}
+    trainer: dict[str, float] = {name: ticks * scenario.trainer.gpus for name, ticks in alone.items()}
     # While some of its GPUs are lent, the others wait for data; the lent ones count as rollout.
-    trainer["idle:data"] += trainer.pop("lent", 0) * (1 - lent_gpus(read.run.plan) / given.trainer.gpus)
+    trainer["idle:data"] += trainer.pop("lent", 0) * (1 - lent_gpus(read.run.plan) / scenario.trainer.gpus)
     trainer.pop("away", 0)
     rollout.pop("lent", 0)
     both = {name: rollout[name] + trainer[name] for name in rollout}
@@ -171,7 +171,7 @@ def verl_rollouter_idle_ratio(log: RunLog) -> list[float]:
         elif isinstance(event, Synced):
             ratios.append(1 - (idle - begun) / (now - begun) if idle > begun else 0.0)
             begun = now
-        active |= {made.sample for made in commands if isinstance(made, Submit | CallTool | Score)}
+        active |= {command.sample for command in commands if isinstance(command, Submit | CallTool | Score)}
         if not active and idle <= begun:
             idle = now
     return ratios

@@ -57,7 +57,7 @@ def test_every_wait_is_that_of_the_kiefer_wolfowitz_recursion(jobs: list[tuple[i
     arrivals = np.cumsum([gap for gap, _ in jobs]).tolist()
     services = [service for _, service in jobs]
     rows = served(arrivals, services, workers)
-    assert [row.start - row.asked for row in rows] == waits_by_recursion(arrivals, services, workers)
+    assert [row.start - row.requested for row in rows] == waits_by_recursion(arrivals, services, workers)
     assert [row.end - row.start for row in rows] == services
 
 
@@ -96,7 +96,7 @@ def mean_wait(workers: int, load: float, service: Draw, seed: int) -> tuple[floa
         arrivals = np.rint(np.cumsum(gaps) * TICKS_PER_SECOND).astype(np.int64).tolist()
         services = np.rint(service(rng, JOBS_A_RUN) * TICKS_PER_SECOND).astype(np.int64).tolist()
         rows = served(arrivals, services, workers)[WARM_UP:]
-        means.append(sum(row.start - row.asked for row in rows) / len(rows) / TICKS_PER_SECOND)
+        means.append(sum(row.start - row.requested for row in rows) / len(rows) / TICKS_PER_SECOND)
     return float(np.mean(means)), float(np.std(means, ddof=1) / RUNS**0.5)
 
 
@@ -139,8 +139,8 @@ QUEUED = {
 def test_tool_calls_in_play_over_time_are_the_sum_of_their_times(preset: str) -> None:
     log = ran({**QUEUED, "policy.preset": preset})
     rows = [row for row in log.services if row.what == "tool"]
-    assert sum(row.end - row.asked for row in rows) == in_tools_ticks(log)
-    assert any(row.start > row.asked for row in rows)
+    assert sum(row.end - row.requested for row in rows) == in_tools_ticks(log)
+    assert any(row.start > row.requested for row in rows)
 
 
 def test_never_more_tool_calls_run_than_there_are_environments() -> None:

@@ -213,7 +213,7 @@ def test_a_finite_pool_of_environments_delays_turns(environments: int | None) ->
     log = ran({"workload.turns": turns(2, 0.5, 20, environments=environments), "run.steps": 1})
     width = environments or 8
     asked = 50 * STEP
-    assert [(row.asked, row.start) for row in log.services] == [
+    assert [(row.requested, row.start) for row in log.services] == [
         (asked, asked + place // width * HALF) for place in range(8)
     ]
     last = asked + -(-8 // width) * HALF

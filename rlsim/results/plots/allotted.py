@@ -84,10 +84,10 @@ def _mean(runs: Sequence[Allotted], what: str, edges: Sequence[int]) -> NDArray[
     """Shape (rows, windows): a step of each window, of the runs that lasted so long."""
     counts, steps = np.zeros((ROWS + 1, len(edges) - 1)), np.zeros(len(edges) - 1)
     for run in runs:
-        found = getattr(run, what)
+        values = getattr(run, what)
         for window, (low, high) in enumerate(pairwise(edges)):
-            counts[:, window] += found[:, low:high].sum(axis=1)
-            steps[window] += found[:, low:high].shape[1]
+            counts[:, window] += values[:, low:high].sum(axis=1)
+            steps[window] += values[:, low:high].shape[1]
     return counts / np.maximum(steps, 1)
 
 

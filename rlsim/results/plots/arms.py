@@ -51,15 +51,15 @@ def utilisation_bars(
     n = _range(len(metrics) for metrics in metrics_by_arm.values())
     note = f"Mean over n = {n} replications, measured steps only; right: % of time not idle ± standard deviation"
     pools = {arm: _pools(metrics) for arm, metrics in metrics_by_arm.items()}
-    height = sum(len(found) * _ROW + _GAP for found in pools.values())
+    height = sum(len(by_pool) * _ROW + _GAP for by_pool in pools.values())
     figure = new_figure(2.2 + 0.29 * height, title, note)
     axes, shown, ticks, top = figure.subplots(), set[str](), dict[float, str](), 0.0
-    for arm, found in pools.items():
-        _arm_name(axes, arm, top + (len(found) - 1) * _ROW / 2)
-        for row, (pool, runs) in enumerate(found.items()):
+    for arm, by_pool in pools.items():
+        _arm_name(axes, arm, top + (len(by_pool) - 1) * _ROW / 2)
+        for row, (pool, runs) in enumerate(by_pool.items()):
             ticks[top + row * _ROW] = pool
             shown |= _stacked(axes, top + row * _ROW, runs)
-        top += len(found) * _ROW + _GAP
+        top += len(by_pool) * _ROW + _GAP
     axes.set_yticks(list(ticks), list(ticks.values()))
     axes.set_ylim(top - _GAP - 0.3, -0.7)
     axes.set_xlim(0, 100)
@@ -69,8 +69,8 @@ def utilisation_bars(
 
 
 def _pools(metrics: Sequence[Metrics]) -> dict[str, list[Shares]]:
-    found = {pool: [getattr(run.utilisation, pool) for run in metrics] for pool in POOLS}
-    return {"shared": found["all"]} if found["rollout"] == found["trainer"] else found
+    shares = {pool: [getattr(run.utilisation, pool) for run in metrics] for pool in POOLS}
+    return {"shared": shares["all"]} if shares["rollout"] == shares["trainer"] else shares
 
 
 def _arm_name(axes: Axes, arm: str, place: float) -> None:
@@ -81,8 +81,8 @@ def _arm_name(axes: Axes, arm: str, place: float) -> None:
 
 
 def _range(counts: Iterable[int]) -> str:
-    found = sorted(counts)
-    return " to ".join(dict.fromkeys(str(count) for count in (found[:1] + found[-1:])))
+    ascending = sorted(counts)
+    return " to ".join(dict.fromkeys(str(count) for count in (ascending[:1] + ascending[-1:])))
 
 
 def _wrapped(name: str, width: int = 22) -> str:
@@ -135,8 +135,8 @@ def step_time_bars(
     """
     figure = new_figure(2.2 + 0.75 * len(estimates_by_arm), title, _note(estimates_by_arm, confidence))
     axes, longest = figure.subplots(), _longest(estimates_by_arm, published)
-    for place, (arm, found) in enumerate(estimates_by_arm.items()):
-        _estimate(axes, place, found, published.get(arm, ()), longest)
+    for place, (arm, estimate) in enumerate(estimates_by_arm.items()):
+        _estimate(axes, place, estimate, published.get(arm, ()), longest)
     axes.set_yticks(range(len(estimates_by_arm)), [_wrapped(arm, 28) for arm in estimates_by_arm])
     axes.set_ylim(len(estimates_by_arm) - 0.4, -0.6)
     axes.set_xlim(0, 1.22 * longest)
@@ -147,27 +147,27 @@ def step_time_bars(
 
 
 def _note(estimates: Mapping[str, Estimate], confidence: float) -> str:
-    alone = any(found.low is None for found in estimates.values())
-    counts = _range(found.n for found in estimates.values())
+    alone = any(estimate.low is None for estimate in estimates.values())
+    counts = _range(estimate.n for estimate in estimates.values())
     single = "; a single run has no interval" if alone else ""
     return f"Mean over n = {counts} replications, {100 * confidence:g} % t interval (n − 1 degrees of freedom){single}"
 
 
 def _longest(estimates: Mapping[str, Estimate], published: Mapping[str, Sequence[float]]) -> float:
-    predicted = [found.mean if found.high is None else found.high for found in estimates.values()]
+    predicted = [estimate.mean if estimate.high is None else estimate.high for estimate in estimates.values()]
     return max([*predicted, *(seconds for arm in estimates for seconds in published.get(arm, ()))])
 
 
-def _estimate(axes: Axes, place: int, found: Estimate, published: Sequence[float], longest: float) -> None:
-    axes.barh(place, found.mean, height=0.6, fc=BLUE, zorder=2)
-    reach, text = found.mean, f"{found.mean:.1f} s"
-    if found.low is not None and found.high is not None:
-        error = [[found.mean - found.low], [found.high - found.mean]]
-        axes.errorbar(found.mean, place, xerr=error, fmt="none", ecolor=BLACK, elinewidth=1.6, capsize=5, zorder=3)
-        reach, text = found.high, f"{found.mean:.1f} ± {(found.high - found.low) / 2:.1f} s"
+def _estimate(axes: Axes, place: int, estimate: Estimate, published: Sequence[float], longest: float) -> None:
+    axes.barh(place, estimate.mean, height=0.6, fc=BLUE, zorder=2)
+    reach, text = estimate.mean, f"{estimate.mean:.1f} s"
+    if estimate.low is not None and estimate.high is not None:
+        error = [[estimate.mean - estimate.low], [estimate.high - estimate.mean]]
+        axes.errorbar(estimate.mean, place, xerr=error, fmt="none", ecolor=BLACK, elinewidth=1.6, capsize=5, zorder=3)
+        reach, text = estimate.high, f"{estimate.mean:.1f} ± {(estimate.high - estimate.low) / 2:.1f} s"
     axes.plot(published, [place] * len(published), marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", zorder=4)
-    errors = ", ".join(_error(found.mean, seconds) for seconds in published)
-    inside = found.mean > 0.25 * longest
+    errors = ", ".join(_error(estimate.mean, seconds) for seconds in published)
+    inside = estimate.mean > 0.25 * longest
     if inside:
         _beside(axes, 0.0, place, text, "white")
     _beside(axes, max([reach, *published]), place, errors if inside else f"{text}   {errors}", BLACK)
@@ -206,10 +206,10 @@ def live_and_simulated(steps: Mapping[str, StepTimeRange], title: str, note: str
     """One line a policy: the live runs from least to most, their median, and the prediction."""
     figure = new_figure(2.2 + 0.42 * len(steps), title, note)
     axes = figure.subplots()
-    for place, found in enumerate(steps.values()):
-        axes.plot([found.low, found.high], [place, place], color=GREY, lw=3, solid_capstyle="round", zorder=2)
+    for place, step in enumerate(steps.values()):
+        axes.plot([step.low, step.high], [place, place], color=GREY, lw=3, solid_capstyle="round", zorder=2)
     places = range(len(steps))
-    live, simulated = [found.live for found in steps.values()], [found.simulated for found in steps.values()]
+    live, simulated = [step.live for step in steps.values()], [step.simulated for step in steps.values()]
     points = [
         axes.scatter(live, places, s=64, color=BLUE, zorder=3, label="live, median (line: all live runs)"),
         axes.scatter(simulated, places, s=90, marker="x", color=VERMILLION, lw=2, zorder=4, label="simulated"),

@@ -64,15 +64,17 @@ def optimum(levels: Sequence[AxisLevel], axis: str, objective: str, margin: floa
     figure = new_figure(5.6, title, note)
     axes = figure.subplots()
     known = [(place, level.objective) for place, level in enumerate(levels) if level.objective is not None]
-    best = min(found.mean for _, found in known)
+    best = min(estimate.mean for _, estimate in known)
     axes.axhspan(best, best * (1 + margin), color=SKY, alpha=0.35, lw=0, label=f"within {margin:.0%} of the best")
     for series in dict.fromkeys(level.series for level in levels):
-        line = [(place, found.mean) for place, found in known if levels[place].series == series]
+        line = [(place, estimate.mean) for place, estimate in known if levels[place].series == series]
         axes.plot([place for place, _ in line], [mean for _, mean in line], color=BLUE, lw=1.2, zorder=2)
     for is_replicated, label in ((True, "mean, interval over replications"), (False, "one replication, no interval")):
-        _points(axes, [(place, found) for place, found in known if (found.low is not None) == is_replicated], label)
-    place, found = min(known, key=lambda one: one[1].mean)
-    axes.plot(place, found.mean, "*", ms=17, color=VERMILLION, mec=BLACK, mew=0.6, label="best", zorder=5)
+        _points(
+            axes, [(place, estimate) for place, estimate in known if (estimate.low is not None) == is_replicated], label
+        )
+    place, estimate = min(known, key=lambda one: one[1].mean)
+    axes.plot(place, estimate.mean, "*", ms=17, color=VERMILLION, mec=BLACK, mew=0.6, label="best", zorder=5)
     _none_feasible(axes, [place for place, level in enumerate(levels) if level.objective is None])
     every = max(1, -(-len(levels) // MOST_TICKS))
     axes.set_xticks(range(0, len(levels), every), [level.label for level in levels[::every]])
@@ -86,12 +88,12 @@ def optimum(levels: Sequence[AxisLevel], axis: str, objective: str, margin: floa
 def _points(axes: Axes, some: Sequence[tuple[int, Estimate]], label: str) -> None:
     if not some:
         return
-    below = [0.0 if found.low is None else found.mean - found.low for _, found in some]
-    above = [0.0 if found.high is None else found.high - found.mean for _, found in some]
+    below = [0.0 if estimate.low is None else estimate.mean - estimate.low for _, estimate in some]
+    above = [0.0 if estimate.high is None else estimate.high - estimate.mean for _, estimate in some]
     is_replicated = some[0][1].low is not None
     axes.errorbar(
         [place for place, _ in some],
-        [found.mean for _, found in some],
+        [estimate.mean for _, estimate in some],
         yerr=[below, above] if is_replicated else None,
         fmt="o",
         color=BLUE,
@@ -104,7 +106,7 @@ def _points(axes: Axes, some: Sequence[tuple[int, Estimate]], label: str) -> Non
 
 def _cut(axes: Axes, known: Sequence[tuple[int, Estimate]], most: float) -> None:
     """The axis from 0 to ``most`` at most; what lies above is marked at the edge with its value."""
-    above = [(place, found.mean) for place, found in known if found.mean > most]
+    above = [(place, estimate.mean) for place, estimate in known if estimate.mean > most]
     if not above:
         axes.set_ylim(0, None)
         return
@@ -128,7 +130,7 @@ def _none_feasible(axes: Axes, places: Sequence[int]) -> None:
 def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -> Figure:
     """Time against cost with intervals; the front is joined, the choice is a star. Far points are counted alone."""
     front = sorted((spot for spot in spots if spot.is_front), key=lambda spot: spot.time.mean)
-    most_time, most_cost = (FAR * max(_high(value) for value in found) for found in _both(front))
+    most_time, most_cost = (FAR * max(_high(value) for value in pair) for pair in _both(front))
     others = [spot for spot in spots if not spot.is_front]
     shown = [spot for spot in others if spot.time.mean <= most_time and spot.cost.mean <= most_cost]
     far = f"; {len(others) - len(shown)} points beyond the axes" if len(shown) < len(others) else ""
@@ -168,13 +170,13 @@ def _both(front: Sequence[Spot]) -> tuple[list[Estimate], list[Estimate]]:
     return [spot.time for spot in front], [spot.cost for spot in front]
 
 
-def _high(found: Estimate) -> float:
-    return found.mean if found.high is None else found.high
+def _high(estimate: Estimate) -> float:
+    return estimate.mean if estimate.high is None else estimate.high
 
 
-def _sides(found: Sequence[Estimate]) -> list[list[float]]:
-    below = [0.0 if one.low is None else one.mean - one.low for one in found]
-    above = [0.0 if one.high is None else one.high - one.mean for one in found]
+def _sides(estimates: Sequence[Estimate]) -> list[list[float]]:
+    below = [0.0 if one.low is None else one.mean - one.low for one in estimates]
+    above = [0.0 if one.high is None else one.high - one.mean for one in estimates]
     return [below, above]
 
 

@@ -90,19 +90,19 @@ def running_requests(tables: Tables, title: str = "Samples in flight") -> Figure
     return figure
 
 
-def _fill(axes: Axes, found: Curve, end: float, colour: str, label: str) -> None:
-    seconds, values = _until(found, end)
+def _fill(axes: Axes, curve: Curve, end: float, colour: str, label: str) -> None:
+    seconds, values = _until(curve, end)
     axes.fill_between(seconds, values, step="post", color=colour, alpha=0.55, lw=0, label=label)
     axes.step(seconds, values, where="post", color=colour, lw=1)
 
 
-def _line(axes: Axes, found: Curve, end: float, colour: str, label: str) -> None:
-    axes.step(*_until(found, end), where="post", color=colour, lw=1, label=label)
+def _line(axes: Axes, curve: Curve, end: float, colour: str, label: str) -> None:
+    axes.step(*_until(curve, end), where="post", color=colour, lw=1, label=label)
 
 
-def _until(found: Curve, end: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    last = found.values[-1] if len(found.values) else 0
-    return np.concatenate([[0.0], found.seconds, [end]]), np.concatenate([[0], found.values, [last]])
+def _until(curve: Curve, end: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    last = curve.values[-1] if len(curve.values) else 0
+    return np.concatenate([[0.0], curve.seconds, [end]]), np.concatenate([[0], curve.values, [last]])
 
 
 # -- lengths ----------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def _percent(values: NDArray[np.float64], edges: NDArray[np.float64], total: int
 
 
 def _half_width(ended: DataFrame) -> str:
-    found = interval(ended.groupby("group")["response_tokens"].mean().to_list())
-    return "" if found.high is None else f" ± {found.high - found.mean:,.0f}"
+    mean_length = interval(ended.groupby("group")["response_tokens"].mean().to_list())
+    return "" if mean_length.high is None else f" ± {mean_length.high - mean_length.mean:,.0f}"
 
 
 # -- staleness --------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def throughput_over_gpus(
     for (name, sizes), (colour, marker) in zip(series.items(), _LOOKS, strict=False):
         ordered = dict(sorted(sizes.items()))
         handles.append(
-            _line(whole, {gpus: _times(found, gpus) for gpus, found in ordered.items()}, name, colour, marker)
+            _line(whole, {gpus: _times(estimate, gpus) for gpus, estimate in ordered.items()}, name, colour, marker)
         )
         _line(one, ordered, name, colour, marker)
         _linear(whole, one, ordered, colour)
@@ -82,7 +82,7 @@ def throughput_over_gpus(
 
 
 def _note(series: Mapping[str, Mapping[int, Estimate]], confidence: float) -> str:
-    n = sorted({found.n for sizes in series.values() for found in sizes.values()})
+    n = sorted({estimate.n for sizes in series.values() for estimate in sizes.values()})
     counts = " to ".join(dict.fromkeys(str(one) for one in (n[0], n[-1])))
     return (
         f"Mean over n = {counts} replications; bars: {100 * confidence:g} % t intervals; "
@@ -90,22 +90,24 @@ def _note(series: Mapping[str, Mapping[int, Estimate]], confidence: float) -> st
     )
 
 
-def _times(found: Estimate, factor: float) -> Estimate:
-    low, high = (None if end is None else end * factor for end in (found.low, found.high))
-    return Estimate(found.mean * factor, low, high, found.n)
+def _times(estimate: Estimate, factor: float) -> Estimate:
+    low, high = (None if end is None else end * factor for end in (estimate.low, estimate.high))
+    return Estimate(estimate.mean * factor, low, high, estimate.n)
 
 
 def _line(axes: Axes, sizes: Mapping[int, Estimate], name: str, colour: str, marker: str) -> Artist:
-    axes.plot(list(sizes), [found.mean for found in sizes.values()], color=colour, marker=marker, ms=6, lw=1.6)
-    for gpus, found in sizes.items():
-        _bar(axes, gpus, found, colour)
+    axes.plot(list(sizes), [estimate.mean for estimate in sizes.values()], color=colour, marker=marker, ms=6, lw=1.6)
+    for gpus, estimate in sizes.items():
+        _bar(axes, gpus, estimate, colour)
     return axes.plot([], [], color=colour, marker=marker, ms=6, lw=1.6, label=name)[0]
 
 
-def _bar(axes: Axes, x: float, found: Estimate, colour: str) -> None:
-    if found.low is not None and found.high is not None:
-        low = max(found.low, found.mean / 100)  # a logarithmic axis has no place for less
-        axes.errorbar(x, found.mean, [[found.mean - low], [found.high - found.mean]], ecolor=colour, capsize=4, lw=1.4)
+def _bar(axes: Axes, x: float, estimate: Estimate, colour: str) -> None:
+    if estimate.low is not None and estimate.high is not None:
+        low = max(estimate.low, estimate.mean / 100)  # a logarithmic axis has no place for less
+        axes.errorbar(
+            x, estimate.mean, [[estimate.mean - low], [estimate.high - estimate.mean]], ecolor=colour, capsize=4, lw=1.4
+        )
 
 
 def _linear(whole: Axes, one: Axes, sizes: Mapping[int, Estimate], colour: str) -> None:

@@ -136,8 +136,8 @@ def cause_patches(whats: Iterable[str], hatched: bool) -> list[Artist]:
     """Legend entries of causes."""
     from matplotlib.patches import Patch
 
-    found = [cause(what) for what in ordered(whats)]
-    return [Patch(fc=c.colour, ec=GREY, lw=0.5, hatch=c.hatch if hatched else "", label=c.label) for c in found]
+    causes = [cause(what) for what in ordered(whats)]
+    return [Patch(fc=c.colour, ec=GREY, lw=0.5, hatch=c.hatch if hatched else "", label=c.label) for c in causes]
 
 
 def mark_versions(axes: Axes, seconds: Sequence[float], label: bool = True, most: int = 20) -> None:

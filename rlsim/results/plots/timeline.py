@@ -35,13 +35,13 @@ def timeline(tables: Tables, title: str = "Timeline", seconds: Span | None = Non
     GPUs while they generate.
     """
     span = seconds or (0.0, max(end_seconds(tables), 1e-9))
-    activity, found = tables["activity"], replicas(tables)
-    bands = len(found) > MOST_ROWS
+    activity, indices = tables["activity"], replicas(tables)
+    bands = len(indices) > MOST_ROWS
     edges = np.linspace(*span, (BAND_BINS if bands else BINS) + 1)
-    figure = new_figure(_height(len(found)), title, _note(len(found), bands, span))
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[max(min(len(found), 24), 4), 1.5])
+    figure = new_figure(_height(len(indices)), title, _note(len(indices), bands, span))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[max(min(len(indices), 24), 4), 1.5])
     rollout = activity[activity["who"] != TRAINER]
-    shown = _replicas(upper, rollout, found, edges)
+    shown = _replicas(upper, rollout, indices, edges)
     shown |= _trainer(lower, activity[activity["who"] == TRAINER], edges)
     _finish(upper, lower, tables, span)
     legend_below(figure, cause_patches(shown, hatched=False))
@@ -59,8 +59,8 @@ def timelines(runs: Mapping[str, Tables], title: str, note: str) -> Figure:
     shown: set[str] = set()
     for place, (name, tables) in enumerate(runs.items()):
         upper, lower = axes[2 * place], axes[2 * place + 1]
-        activity, found = tables["activity"], replicas(tables)
-        shown |= _replicas(upper, activity[activity["who"] != TRAINER], found, edges)
+        activity, indices = tables["activity"], replicas(tables)
+        shown |= _replicas(upper, activity[activity["who"] != TRAINER], indices, edges)
         shown |= _trainer(lower, activity[activity["who"] == TRAINER], edges)
         _finish(upper, lower, tables, span)
         upper.set_title(name, fontsize=11, pad=16)
@@ -69,10 +69,10 @@ def timelines(runs: Mapping[str, Tables], title: str, note: str) -> Figure:
     return figure
 
 
-def _replicas(axes: Axes, activity: DataFrame, found: list[int], edges: NDArray[np.float64]) -> set[str]:
-    if len(found) > MOST_ROWS:
+def _replicas(axes: Axes, activity: DataFrame, indices: list[int], edges: NDArray[np.float64]) -> set[str]:
+    if len(indices) > MOST_ROWS:
         return _bands(axes, activity, edges)
-    return _rows(axes, activity, found, edges)
+    return _rows(axes, activity, indices, edges)
 
 
 def _height(count: int) -> float:
@@ -94,17 +94,17 @@ def _finish(upper: Axes, lower: Axes, tables: Tables, span: Span) -> None:
 
 
 def _shares(activity: DataFrame, edges: NDArray[np.float64]) -> Shares:
-    found = activity.groupby("what", sort=True)
-    return {str(what): occupancy(rows["start_seconds"], rows["end_seconds"], edges) for what, rows in found}
+    by_cause = activity.groupby("what", sort=True)
+    return {str(what): occupancy(rows["start_seconds"], rows["end_seconds"], edges) for what, rows in by_cause}
 
 
-def _rows(axes: Axes, activity: DataFrame, found: list[int], edges: NDArray[np.float64]) -> set[str]:
+def _rows(axes: Axes, activity: DataFrame, indices: list[int], edges: NDArray[np.float64]) -> set[str]:
     shown: set[str] = set()
     for place, (_, rows) in enumerate(activity.groupby("who", sort=True)):
         shown |= _bar(axes, _shares(rows, edges), edges, place)
-    every = max(1, -(-len(found) // 16))
-    axes.set_yticks(range(0, len(found), every), [str(index) for index in found[::every]])
-    axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
+    every = max(1, -(-len(indices) // 16))
+    axes.set_yticks(range(0, len(indices), every), [str(index) for index in indices[::every]])
+    axes.set_ylim(max(len(indices), 1) - 0.5, -0.5)
     axes.set_ylabel("replica")
     return shown
 

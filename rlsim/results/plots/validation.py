@@ -75,9 +75,11 @@ def _bands(axes: Axes, low: float, high: float) -> list[Artist]:
 
 def _marks(axes: Axes, group: str, points: Sequence[Point], colour: str, marker: str) -> Artist:
     for point in points:
-        found = point.predicted
-        if found.low is not None and found.high is not None:
-            axes.plot([point.measured] * 2, [max(found.low, 1e-9), found.high], color=colour, lw=1, zorder=3)
+        predicted = point.predicted
+        if predicted.low is not None and predicted.high is not None:
+            axes.plot([point.measured] * 2, [max(predicted.low, 1e-9), predicted.high], color=colour, lw=1, zorder=3)
         face = "white" if point.calibrated else colour
-        axes.scatter(point.measured, found.mean, s=38, marker=marker, fc=face, ec=colour, lw=1.2, zorder=4, alpha=0.9)
+        axes.scatter(
+            point.measured, predicted.mean, s=38, marker=marker, fc=face, ec=colour, lw=1.2, zorder=4, alpha=0.9
+        )
     return axes.scatter([], [], s=38, marker=marker, color=colour, label=f"{group} ({len(points)})")

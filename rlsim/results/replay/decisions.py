@@ -54,8 +54,8 @@ def from_json(value: object) -> Decision:
     commands = record["commands"]
     if not isinstance(commands, list):
         raise _refused("commands", commands, "a list")
-    made = [_untagged(command, COMMANDS, f"commands[{index}]") for index, command in enumerate(commands)]
-    return Decision(now, event, tuple(made))
+    parsed = [_untagged(command, COMMANDS, f"commands[{index}]") for index, command in enumerate(commands)]
+    return Decision(now, event, tuple(parsed))
 
 
 def replay(decisions: Iterable[Decision], controller: Controller) -> None:
@@ -122,8 +122,8 @@ def _untagged(value: object, kinds: dict[str, type], where: str) -> Any:
 
 def _made(value: object, kind: type, where: str) -> Any:
     hints = _hints(kind)
-    given = _mapping(value, tuple(hints), where)
-    return kind(**{name: _parsed(given[name], hint, f"{where}.{name}") for name, hint in hints.items()})
+    fields = _mapping(value, tuple(hints), where)
+    return kind(**{name: _parsed(fields[name], hint, f"{where}.{name}") for name, hint in hints.items()})
 
 
 def _parsed(value: object, hint: Any, where: str) -> Any:
@@ -161,13 +161,13 @@ def _either(value: object, hints: tuple[Any, ...], where: str) -> Any:
 
 def _mapping(value: object, names: tuple[str, ...], where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != set(names):
-        found = sorted(map(str, value)) if isinstance(value, dict) else value
-        raise _refused(where, found, f"a mapping with exactly {', '.join(names) or 'no keys'}")
+        keys = sorted(map(str, value)) if isinstance(value, dict) else value
+        raise _refused(where, keys, f"a mapping with exactly {', '.join(names) or 'no keys'}")
     return value
 
 
-def _refused(where: str, found: object, allowed: str) -> RecordError:
-    text = repr(found)
+def _refused(where: str, value: object, allowed: str) -> RecordError:
+    text = repr(value)
     return RecordError(f"{where}: found {text if len(text) <= 80 else text[:77] + '...'}; allowed: {allowed}")
 
 

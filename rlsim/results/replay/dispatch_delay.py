@@ -35,7 +35,7 @@ class Began(NamedTuple):
     """When it was heard of; -1 for a call that was under way when the run ended, of which nothing was told."""
     tokens: int = 0
     """That it had made when it ended by itself."""
-    told: Ticks = -1
+    reported: Ticks = -1
     """When the policy heard of that; -1 where it did not end by itself."""
 
 
@@ -46,10 +46,12 @@ def ways(calls: Sequence[Began], steps: Sequence[Step], limits: EngineLimits) ->
             yield call.key, max(0, steps[place - 1].end - 1 - call.cause)
 
 
-def in_order(asked: Sequence[tuple[CallKey, Ticks]], known: Mapping[CallKey, Ticks]) -> Iterator[tuple[CallKey, Ticks]]:
+def in_order(
+    submissions: Sequence[tuple[CallKey, Ticks]], known: Mapping[CallKey, Ticks]
+) -> Iterator[tuple[CallKey, Ticks]]:
     """Ways of the calls of one replica in the order of their submission: none overtakes another on its way."""
     there = 0
-    for key, cause in asked:
+    for key, cause in submissions:
         there = max(there, cause + known.get(key, 0))
         yield key, there - cause
 
@@ -62,12 +64,12 @@ def ends(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began,
     over = [step.end for step in steps]
     place_of = {call.key: place for call, place in first_steps(calls, steps)}
     for call in calls:
-        if call.told < 0:
+        if call.reported < 0:
             continue
-        latest = bisect_right(over, call.told) - 1
+        latest = bisect_right(over, call.reported) - 1
         place = place_of.get(call.key, latest) + call.tokens - 1
-        found = place if place <= latest and _ends_a_window(steps, place) else latest
-        yield call, over[found] if found >= 0 else call.told
+        last_step = place if place <= latest and _ends_a_window(steps, place) else latest
+        yield call, over[last_step] if last_step >= 0 else call.reported
 
 
 def _ends_a_window(steps: Sequence[Step], place: int) -> bool:
@@ -79,9 +81,9 @@ def first_steps(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple
     """Calls by their prefill steps: the later a first token was heard of, the later the step that made it."""
     slots = [place for place, step in enumerate(steps) for _ in range(step.row.chunks)]
     ends = [steps[place].end for place in slots]
-    told = [call for call in calls if call.first_token >= 0]
+    delivering = [call for call in calls if call.first_token >= 0]
     left, spare = len(slots), set(range(len(slots)))
-    for call in sorted(told, key=lambda call: call.first_token, reverse=True):
+    for call in sorted(delivering, key=lambda call: call.first_token, reverse=True):
         left = min(left, bisect_right(ends, call.first_token)) - 1
         if left < 0:
             return

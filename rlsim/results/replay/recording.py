@@ -55,7 +55,7 @@ def recording_of(log: RunLog, plan: ResolvedScenario) -> Recording:
         rewards=reader.rewards,
         ways=_ways(reader, steps, plan),
         reports=reports,
-        leads=[_lead(asked, end, log.spans, steps) for asked, end in reader.asked],
+        leads=[_lead(requested, end, log.spans, steps) for requested, end in reader.publication_intervals],
     )
 
 
@@ -92,7 +92,7 @@ class _Reader:
         """Of each decision, from what happened until it was taken."""
         self.trainings: list[list[tuple[str, Ticks]]] = []
         self.publications: list[Ticks] = []
-        self.asked: list[Interval] = []
+        self.publication_intervals: list[Interval] = []
         """Of each publication, the cause of its command, and its end."""
         self.switches: list[Ticks] = []
         self.tools: dict[tuple[Key, int], Ticks] = {}
@@ -155,11 +155,11 @@ class _Reader:
 
     def _aborted(self, now: Ticks, event: Aborted) -> Ticks:
         samples = {cut.sample for cut in event.cuts}
-        asked = next((found for found in self._aborts if samples <= found[0]), None)
-        if asked is not None:
-            self._aborts.remove(asked)
+        request = next((abort for abort in self._aborts if samples <= abort[0]), None)
+        if request is not None:
+            self._aborts.remove(request)
         ends = [self._step_end(cut.replica, now) for cut in event.cuts]
-        cause = max([asked[1] if asked else now, *ends])
+        cause = max([request[1] if request else now, *ends])
         for cut in event.cuts:
             self._call_cut(cut, cause)
         return cause
@@ -193,7 +193,7 @@ class _Reader:
                 self._train(cause)
             elif type(command) is Sync and self._synced:
                 self.publications.append(self._synced[0] - cause)
-                self.asked.append((cause, self._synced[0]))
+                self.publication_intervals.append((cause, self._synced[0]))
             elif type(command) is SetRole and self._switched:
                 self.switches.append(self._switched[0].end - cause)
             elif type(command) is CallTool:
@@ -215,7 +215,7 @@ class _Reader:
         if not rows:
             return
         row, key = rows[0], (command.draw, command.recycle, command.member)
-        waited_for_worker = row.start > row.asked
+        waited_for_worker = row.start > row.requested
         ticks = row.end - (row.start if waited_for_worker else cause)
         if isinstance(command, CallTool):
             self.tools[key, command.turn] = ticks
@@ -227,14 +227,14 @@ def _window_ends(windows: Sequence[WindowRow]) -> dict[int, list[Ticks]]:
     ends: dict[int, list[Ticks]] = {}
     for row in windows:
         ends.setdefault(row.replica, []).append(row.end)
-    return {replica: sorted(found) for replica, found in ends.items()}
+    return {replica: sorted(times) for replica, times in ends.items()}
 
 
 def _services(rows: Sequence[ServiceRow]) -> dict[tuple[int, str], deque[ServiceRow]]:
-    found: dict[tuple[int, str], deque[ServiceRow]] = {}
-    for row in sorted(rows, key=lambda row: row.asked):
-        found.setdefault((row.sample, row.what), deque()).append(row)
-    return found
+    by_sample: dict[tuple[int, str], deque[ServiceRow]] = {}
+    for row in sorted(rows, key=lambda row: row.requested):
+        by_sample.setdefault((row.sample, row.what), deque()).append(row)
+    return by_sample
 
 
 def _trainer_spans(spans: Sequence[SpanRow], whats: tuple[str, ...]) -> list[SpanRow]:
@@ -252,12 +252,12 @@ def _publication_ends(log: RunLog) -> Iterator[Ticks]:
 
 def phases_of(log: RunLog) -> Iterator[list[SpanRow]]:
     """Spans of each training command: those from its decision to the next one's."""
-    asked = [now for now, _, commands in log.decisions for command in commands if type(command) is Train]
+    starts = [now for now, _, commands in log.decisions for command in commands if type(command) is Train]
     spans = sorted(
         (row for row in log.spans if row.who == TRAINER and row.what not in BETWEEN), key=lambda row: row.start
     )
-    for number, begin in enumerate(asked):
-        end = asked[number + 1] if number + 1 < len(asked) else log.end + 1
+    for number, begin in enumerate(starts):
+        end = starts[number + 1] if number + 1 < len(starts) else log.end + 1
         yield [row for row in spans if begin <= row.start < end]
 
 
@@ -288,34 +288,34 @@ def _durations(reader: _Reader, by_replica: Sequence[Sequence[Step]], restores: 
 
 def _reports(reader: _Reader, by_replica: Sequence[Sequence[Step]]) -> dict[CallKey, Ticks]:
     """How late the policy heard of ends; the work of engines ends with them."""
-    found: dict[CallKey, Ticks] = {}
+    delays: dict[CallKey, Ticks] = {}
     for replica, steps in enumerate(by_replica):
         for call, end in ends(reader.began.get(replica, []), steps):
-            found[call.key] = call.told - end
+            delays[call.key] = call.reported - end
             reader.work.setdefault(replica, []).append((call.cause, max(call.cause, end)))
-    return found
+    return delays
 
 
 def _ways(reader: _Reader, by_replica: Sequence[Sequence[Step]], plan: ResolvedScenario) -> dict[CallKey, Ticks]:
     """Where contexts are not brought from the host or another replica, which has a way of its own."""
     if _restores(reader.log, plan):
         return {}
-    found: dict[CallKey, Ticks] = {}
+    delays: dict[CallKey, Ticks] = {}
     for replica, steps in enumerate(by_replica):
         pool = plan.pool_of(replica)
         if pool.rollout.data_parallel == 1:
             known = dict(ways(reader.began.get(replica, []), steps, pool.limits))
-            found.update(in_order(reader.asked_calls.get(replica, []), known))
-    return found
+            delays.update(in_order(reader.asked_calls.get(replica, []), known))
+    return delays
 
 
-def _lead(asked: Ticks, end: Ticks, spans: Sequence[SpanRow], by_replica: Sequence[Sequence[Step]]) -> Ticks:
+def _lead(requested: Ticks, end: Ticks, spans: Sequence[SpanRow], by_replica: Sequence[Sequence[Step]]) -> Ticks:
     """How long engines went on after a publication was asked for: until the last step before it had begun."""
     leads = [0]
     for row in spans:
-        if row.who >= 0 and row.what in ("sync", "rejected") and asked <= row.start and row.end <= end:
-            begun = [step.start for step in by_replica[row.who] if asked < step.start < row.start]
-            leads += [max(begun) + 1 - asked] if begun else []
+        if row.who >= 0 and row.what in ("sync", "rejected") and requested <= row.start and row.end <= end:
+            begun = [step.start for step in by_replica[row.who] if requested < step.start < row.start]
+            leads += [max(begun) + 1 - requested] if begun else []
     return max(leads)
 
 
