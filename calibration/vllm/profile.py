@@ -120,9 +120,13 @@ def calibrate_vllm(request: VllmRequest, report: Callable[[str], None]) -> VllmC
         name = request.model_name or (request.model if request.model in BUILT_IN else folder.name)
         subject = Subject(name, hardware.device_label(device), "vllm", version)
         kept_beside(request.out, subject)
-        header = _header(setup, subject, fingerprint(folder), hardware.versions(("torch",)))
+        config = fingerprint(folder)
+        libraries = hardware.versions(("torch",))
+        settings = settings_of(setup) | {"model": subject.model, "config": config}
+        header = {**settings, "hardware": subject.device, "vllm": subject.engine_version, **libraries}
         journal = MeasurementJournal(beside(request.out), header, StepMeasurement)
-        if not _is_done(journal, request):
+        ends = journal.recorded("end")
+        if not (bool(ends) and (ends[-1]["tight"] or journal.used_seconds >= request.budget_seconds)):
             _measure(request, setup, folder, journal, report)
         calibrated = _assemble(request, subject, journal, weight_bytes(folder))
     calibrated.profile.write(request.out)
@@ -146,16 +150,6 @@ def _setup(request: VllmRequest, device: Device, folder: Path) -> EngineSetup:
         threads=request.threads,
         load_format="auto" if has_weights(folder) else "dummy",
     )
-
-
-def _header(setup: EngineSetup, subject: Subject, config: str, libraries: Mapping[str, str]) -> dict[str, Any]:
-    settings = settings_of(setup) | {"model": subject.model, "config": config}
-    return {**settings, "hardware": subject.device, "vllm": subject.engine_version, **libraries}
-
-
-def _is_done(journal: MeasurementJournal[StepMeasurement], request: VllmRequest) -> bool:
-    ends = journal.recorded("end")
-    return bool(ends) and (ends[-1]["tight"] or journal.used_seconds >= request.budget_seconds)
 
 
 # -- measuring --------------------------------------------------------------------------------------------

@@ -75,7 +75,10 @@ def _experts(config: Fields, layers: int) -> Experts | None:
     key = next((name for name in names if config.tree.get(name) is not None), None)
     if key is None:
         return None
-    ffn = config.integer("moe_intermediate_size", default=_mixtral_width(config))
+    ffn = config.integer(
+        "moe_intermediate_size",
+        default=config.integer("intermediate_size") if "num_local_experts" in config.tree else None,
+    )
     shared = config.integer("shared_expert_intermediate_size", least=0, default=0)
     return Experts(
         experts=config.integer(key),
@@ -84,11 +87,6 @@ def _experts(config: Fields, layers: int) -> Experts | None:
         shared_ffn=shared or config.integer("n_shared_experts", least=0, default=0) * ffn,
         dense_layers=_dense_layers(config, layers),
     )
-
-
-def _mixtral_width(config: Fields) -> int | None:
-    """Mixtral has no width of its own for experts: they are the feed-forward layer."""
-    return config.integer("intermediate_size") if "num_local_experts" in config.tree else None
 
 
 def _dense_layers(config: Fields, layers: int) -> int:

@@ -75,7 +75,12 @@ class StepTimeModel:
         for name in ("dense_seconds", "prefill_seconds"):
             if any(later < earlier for earlier, later in pairwise(getattr(self, name))):
                 raise ParameterError(name, getattr(self, name), "knots that never decrease")
-        self._check_no_step_is_negative()
+        # Tokens are never fewer than sequences, so one token a sequence is the worst case.
+        last = 2 * max(*self.tokens, *self.sequences)
+        counts = np.array(sorted({*self.tokens, *self.sequences, last}))
+        least = float((self._dense(counts) + self._sequence(counts)).min())
+        if least < -1e-15:
+            raise ParameterError("sequence_seconds", least, "a step whose time is never negative")
 
     @classmethod
     def affine(
@@ -161,14 +166,6 @@ class StepTimeModel:
 
     def _mixed_kv(self, decodes: NDArray[np.int_]) -> NDArray[np.float64]:
         return np.interp(decodes, self.decodes, self.mixed_kv_seconds_per_token or self.kv_seconds_per_token)
-
-    def _check_no_step_is_negative(self) -> None:
-        """Tokens are never fewer than sequences, so one token a sequence is the worst case."""
-        last = 2 * max(*self.tokens, *self.sequences)
-        counts = np.array(sorted({*self.tokens, *self.sequences, last}))
-        least = float((self._dense(counts) + self._sequence(counts)).min())
-        if least < -1e-15:
-            raise ParameterError("sequence_seconds", least, "a step whose time is never negative")
 
 
 KNOTS = (

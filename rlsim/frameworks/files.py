@@ -94,7 +94,7 @@ def _flattened(path: Path, tree: Mapping[str, Any]) -> Config:
     raw = dict(_leaves(tree, ""))
     for key, value in raw.items():
         resolved = _followed(value, raw)
-        if key.rpartition(".")[2] == "_target_" or _is_reference(resolved):
+        if key.rpartition(".")[2] == "_target_" or (isinstance(resolved, str) and "${" in resolved):
             config.unresolved[key] = str(value)
         else:
             config.flat[key] = resolved
@@ -117,7 +117,3 @@ def _followed(value: Any, raw: Mapping[str, Any]) -> Any:
             return value
         value = raw[match[1].replace("/", ".")]
     return value
-
-
-def _is_reference(value: Any) -> bool:
-    return isinstance(value, str) and "${" in value

@@ -23,7 +23,7 @@ from rlsim.learning.distillation import FullLength, mean_worth, sample_worth
 from rlsim.learning.gains import gains_named
 from rlsim.learning.information import TrainedSample, advantage_variance, reference_variance, variance_about
 from rlsim.learning.locality import taught_by_prompt
-from rlsim.learning.model import BatchEffect, LearningModel
+from rlsim.learning.model import LearningModel
 from rlsim.learning.population import PopulationCurve, sigmoid
 from rlsim.learning.prompts import Prompts
 from rlsim.learning.signals import Readings
@@ -55,11 +55,6 @@ class Progress:
     """Logits that this step added to ``skill``."""
 
 
-def _of_groups(model: LearningModel) -> BatchEffect:
-    """The effect by which uniform training moves prompts apart: what a teacher scores teaches all of them alike."""
-    return model.effect if model.distillation is None else model.effect.replace(information_exponent=0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A prompt at a version."""
@@ -76,7 +71,14 @@ class LearningDynamics:
         self._model, self._prompts_in_all = model, dataset_prompts
         size, effect = model.reference.group_size, model.effect
         self._gains = gains_named(effect.gains, size, effect.baseline == "value")
-        self._curve = PopulationCurve(model.population, model.curve, model.reward, _of_groups(model), self._gains, size)
+        self._curve = PopulationCurve(
+            model.population,
+            model.curve,
+            model.reward,
+            model.effect if model.distillation is None else model.effect.replace(information_exponent=0.0),
+            self._gains,
+            size,
+        )
         self._prompts = Prompts(model.population, self._curve, seed, dataset_prompts)
         self._outcomes = GroupDraws(seed, "outcome", size, Independent(), np.asarray)
         self._coupling = PrefixCoupling(seed, self._outcomes)
@@ -183,7 +185,10 @@ class LearningDynamics:
         if self._model.method.ess_scaled:
             worth *= ess
         before = self._curve.skill(self._progress)
-        self._progress += worth * self._size_of_step(information, len(batch) / updates)
+        samples = len(batch) / updates
+        effect, reference = self._model.effect, self._model.reference
+        breadth = samples / reference.samples_per_update
+        self._progress += worth * float(information**effect.information_exponent * breadth**effect.breadth_exponent)
         skill = self._curve.skill(self._progress)
         self._keep(batch, skill - before)
         self._updates += updates * epochs
@@ -221,19 +226,16 @@ class LearningDynamics:
     def _place(self, prompt: int, version: int) -> _Place:
         state = self._places.get((prompt, version))
         if state is None:
-            state = self._find(prompt, version)
+            score = self._prompts.score(prompt, version)
+            logit = self._gains.moved(self._prompts.logit(prompt, score), self._skill(prompt, version))
+            success = 1 / (1 + math.exp(-max(-700.0, logit)))
+            usual = self._prompts.length_ratio(prompt) / self._mean_length
+            of_failure, of_success = (usual * math.exp(-ease * score) for ease in self._eases)
+            state = _Place(success, of_success, of_failure * self._model.lengths.failure_ratio)
             if len(self._places) >= PROMPTS_KEPT:
                 del self._places[next(iter(self._places))]
             self._places[prompt, version] = state
         return state
-
-    def _find(self, prompt: int, version: int) -> _Place:
-        score = self._prompts.score(prompt, version)
-        logit = self._gains.moved(self._prompts.logit(prompt, score), self._skill(prompt, version))
-        success = 1 / (1 + math.exp(-max(-700.0, logit)))
-        usual = self._prompts.length_ratio(prompt) / self._mean_length
-        of_failure, of_success = (usual * math.exp(-ease * score) for ease in self._eases)
-        return _Place(success, of_success, of_failure * self._model.lengths.failure_ratio)
 
     def _skill(self, prompt: int, version: int) -> float:
         common, _ = self._published[version]
@@ -274,11 +276,6 @@ class LearningDynamics:
         factors = 1 - tokens / tokens.sum() @ (1 - self._model.method.factor(lags[:, None] + later[None, :]))
         reuse = self._model.method.reuse ** (later // updates)
         return float(factors @ reuse), float(factors @ reuse / reuse.sum())
-
-    def _size_of_step(self, information: float, samples: float) -> float:
-        effect, reference = self._model.effect, self._model.reference
-        breadth = samples / reference.samples_per_update
-        return float(information**effect.information_exponent * breadth**effect.breadth_exponent)
 
     def _keep(self, batch: Sequence[TrainedSample], gain: float) -> None:
         """Deal the part of a mean gain that does not reach all prompts to those that taught it."""

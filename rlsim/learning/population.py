@@ -106,7 +106,11 @@ class PopulationCurve:
         self._gains, states = gains.shifts, gains.all_moved(self.logits[None, :], gains.shifts[:, None])
         if effect.transfer < 1.0:
             self._gains, states = self._apart(states, effect, group_size, curve.asymptote)
-        self._tabulate(reward, states)
+        success = sigmoid(states)
+        credit, failure = reward.partial_credit, 1 - success
+        mean, square = success + failure * credit / 2, success + failure * credit**2 / 3
+        self._success = success @ self.weights
+        self._variance = (square - mean**2) @ self.weights
         self._invert(population, curve)
 
     def _level(self, mean_success: float) -> float:
@@ -135,13 +139,6 @@ class PopulationCurve:
             if done:
                 break
         return np.array(gains), np.array(states)
-
-    def _tabulate(self, reward: RewardValues, states: FloatArray) -> None:
-        success = sigmoid(states)
-        credit, failure = reward.partial_credit, 1 - success
-        mean, square = success + failure * credit / 2, success + failure * credit**2 / 3
-        self._success = success @ self.weights
-        self._variance = (square - mean**2) @ self.weights
 
     def _invert(self, population: Population, curve: ProgressCurve) -> None:
         start, self._half, self._steepness = population.mean_success, curve.half_updates, curve.steepness

@@ -115,7 +115,8 @@ class _Book:
         for name in ("decode", "prefill", "sync", "switch", *IDLE):
             code(name)
         windows = integers(log.windows, 8)
-        self._work = _work_rows(windows)
+        chunks = windows[:, 5] > 0
+        self._work = np.column_stack([windows[:, 0], chunks, windows[:, 1:5], windows[:, 6:8]]).astype(np.int64)
         spans = [
             (s.who, code(s.what), s.start, min(s.end, log.end)) for s in log.spans if s.start < min(s.end, log.end)
         ]
@@ -164,13 +165,16 @@ class _Book:
 
     def _replica_rows(self, replica: int, own: Ticks64) -> Ticks64:
         start, end, after = _gaps(own[:, 2], own[:, 3], self._end)
-        tools = self._tool_waits(replica)
+        mine = self._waits[self._waits[:, 0] == replica]
+        tools = union_of(mine[:, 1], mine[:, 2])
         changes = np.union1d(self._changes, tools.edges()) if len(tools.start) else self._changes
         start, end, gap = _cut(start, end, changes)
         next_what = np.append(own[:, 1], -1)[after]
         causes = self._replica_causes(start, next_what[gap], tools)
         if self._history.running.get(replica) and len(start) and end[-1] == self._end:
-            causes[-1] = self._stepping(causes[-1])
+            cause = causes[-1]
+            idle = self._names.names[cause].startswith("idle:") and cause != self._names.code("idle:quiesce")
+            causes[-1] = self._names.code("decode") if idle else cause
         return _tiled(own, replica, causes, start, end)
 
     def _lent_rows(self, replica: int, own: Ticks64) -> Ticks64:
@@ -184,15 +188,6 @@ class _Book:
         here = own[loans.covers(own[:, 2])]
         busy = np.concatenate([here, _uncounted(away.astype(np.int64))])
         return self._replica_rows(replica, busy[np.argsort(busy[:, 2], kind="stable")])
-
-    def _stepping(self, cause: int) -> int:
-        """A step under way at the end of the run left no window: its time is not idle."""
-        idle = self._names.names[cause].startswith("idle:") and cause != self._names.code("idle:quiesce")
-        return self._names.code("decode") if idle else cause
-
-    def _tool_waits(self, replica: int) -> Union:
-        mine = self._waits[self._waits[:, 0] == replica]
-        return union_of(mine[:, 1], mine[:, 2])
 
     # -- causes ---------------------------------------------------------------------------------------
 
@@ -225,12 +220,6 @@ class _Book:
         code, free = self._names.code, trainer < 0
         rewards, tools = self._state.rewards.covers(at) & free, self._state.tools.covers(at) & free
         return np.select([rewards, tools], [code("idle:reward"), code("idle:tools")], code(otherwise))
-
-
-def _work_rows(windows: Ticks64) -> Ticks64:
-    """(replica, what, start, end, steps, decodes, prefill tokens, KV tokens): a window with chunks is prefill (1)."""
-    chunks = windows[:, 5] > 0
-    return np.column_stack([windows[:, 0], chunks, windows[:, 1:5], windows[:, 6:8]]).astype(np.int64)
 
 
 def _uncounted(rows: Ticks64) -> Ticks64:

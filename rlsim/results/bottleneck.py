@@ -22,7 +22,10 @@ def verdict(metrics: Metrics, plan: ResolvedScenario) -> str:
     Shared GPUs: the largest use of the time does.
     """
     if plan.colocated:
-        return _of_shared(metrics)
+        shares = metrics.utilisation.all
+        works, trains = _engine(shares), _training(shares)
+        uses = _losses(shares) | {"generation": works, "trainer": trains, "overhead": shares["overhead"]}
+        return _largest(metrics, uses, f"the GPUs generate {works:.0%} and train {trains:.0%} of the time")
     return _of_separate(metrics)
 
 
@@ -44,13 +47,6 @@ def _of_separate(metrics: Metrics) -> str:
     losses["sync"] = max(losses["sync"], trainer["sync"])
     losses["overhead"] = trainer["overhead"]
     return _largest(metrics, losses, f"replicas work {works:.0%} and the trainer {trains:.0%} of the time")
-
-
-def _of_shared(metrics: Metrics) -> str:
-    shares = metrics.utilisation.all
-    works, trains = _engine(shares), _training(shares)
-    uses = _losses(shares) | {"generation": works, "trainer": trains, "overhead": shares["overhead"]}
-    return _largest(metrics, uses, f"the GPUs generate {works:.0%} and train {trains:.0%} of the time")
 
 
 def _losses(shares: Shares) -> Shares:

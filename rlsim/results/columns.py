@@ -97,7 +97,13 @@ def update_columns(log: RunLog, plan: ResolvedScenario, history: History, sample
     tokens = np.stack([samples[f"{part}_tokens"] for part in ("prompt", "inherited", "response", "tool")]).sum(axis=0)
     uses, parts = trained_uses(history, samples, count), _parts(history, count)
     columns: Columns = {"step": np.arange(count)}
-    columns |= _train_times(log, count)
+    # First start and last end of the phases of each step.
+    start, end = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    for span in log.spans:
+        if span.who < 0 and span.what not in _BETWEEN and span.step < count:
+            start[span.step] = span.start if start[span.step] < 0 else start[span.step]
+            end[span.step] = span.end
+    columns |= {"train_start_seconds": seconds(start), "train_end_seconds": seconds(end)}
     columns["samples"] = np.bincount(uses["step"], minlength=count)
     columns["tokens"] = np.bincount(uses["step"], tokens[uses["row"]], count).astype(np.int64)
     columns |= {f"{name}_seconds": seconds(ticks) for name, ticks in durations.items()}
@@ -151,16 +157,6 @@ def _versions(history: History, count: int) -> NDArray[np.int64]:
         if training.step < count:
             versions[training.step] = training.version
     return versions
-
-
-def _train_times(log: RunLog, count: int) -> Columns:
-    """First start and last end of the phases of each step."""
-    start, end = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    for span in log.spans:
-        if span.who < 0 and span.what not in _BETWEEN and span.step < count:
-            start[span.step] = span.start if start[span.step] < 0 else start[span.step]
-            end[span.step] = span.end
-    return {"train_start_seconds": seconds(start), "train_end_seconds": seconds(end)}
 
 
 def _phase_ticks(log: RunLog, count: int, ends: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

@@ -152,7 +152,7 @@ def metrics_of(read: Digest) -> Metrics:
         verl_u_rollout=verl.rollout,
         verl_u_cluster=verl.cluster,
         preemptions_per_step=log.preemptions / window.last,
-        kv_peak_share=_kv_peak_share(read, window),
+        kv_peak_share=max(_kv_peak_of(read, pool, window) for pool in read.run.plan.pools),
         **_staleness(read, window),
         generated_tokens=log.generated_tokens,
         ledger_tokens=(ledger := ledger_tokens(log)),
@@ -263,11 +263,6 @@ def _staleness(read: Digest, window: Measured) -> dict[str, Any]:
     values["intra_batch_lag_mean"] = float(read.updates["intra_batch_lag_mean"][rows].mean())
     values["intra_batch_lag_max"] = float(read.updates["intra_batch_lag_max"][rows].max())
     return values
-
-
-def _kv_peak_share(read: Digest, window: Measured) -> float:
-    """Most KV tokens at the end of any engine window, over those that the blocks hold; of the fullest pool."""
-    return max(_kv_peak_of(read, pool, window) for pool in read.run.plan.pools)
 
 
 def _kv_peak_of(read: Digest, pool: ResolvedPool, window: Measured) -> float:

@@ -29,7 +29,11 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     mean, n = float(np.mean(finite)), len(finite)
     if n == 1:
         return Estimate(mean, None, None, 1)
-    half = _t_quantile(n - 1, 0.5 + confidence / 2) * float(np.std(finite, ddof=1)) / math.sqrt(n)
+    degrees = n - 1
+    probability = 0.5 + confidence / 2
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(degrees, probability)) * float(np.std(finite, ddof=1)) / math.sqrt(n)
     return Estimate(mean, mean - half, mean + half, n)
 
 
@@ -64,9 +68,3 @@ def _finite(values: Sequence[float], name: str) -> list[float]:
         if not math.isfinite(value):
             raise ParameterError(name, value, "finite numbers")
     return numbers
-
-
-def _t_quantile(degrees: int, probability: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, probability))

@@ -16,7 +16,6 @@ from pathlib import Path
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.log import Decision
 from rlsim.executor.run import FinishedRun
-from rlsim.results.columns import Columns
 from rlsim.results.metrics import Metrics, metrics_of
 from rlsim.results.progress import progress_tables
 from rlsim.results.replay.decisions import RecordError, from_json, to_json
@@ -96,19 +95,16 @@ def file_name(name: str) -> str:
 
 def _fill(directory: Path, read: Digest) -> None:
     for table, columns in {**table_columns(read), **progress_tables(read)}.items():
-        _write_parquet(directory / f"{table}.parquet", columns)
+        path = directory / f"{table}.parquet"
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        arrays = {
+            name: pa.array(values.tolist(), pa.string()) if values.dtype == object else pa.array(values)
+            for name, values in columns.items()
+        }
+        pq.write_table(pa.table(arrays), path, compression="zstd", compression_level=3)
     write_decisions(directory / DECISIONS, read.run.log.decisions)
-
-
-def _write_parquet(path: Path, columns: Columns) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    arrays = {
-        name: pa.array(values.tolist(), pa.string()) if values.dtype == object else pa.array(values)
-        for name, values in columns.items()
-    }
-    pq.write_table(pa.table(arrays), path, compression="zstd", compression_level=3)
 
 
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:

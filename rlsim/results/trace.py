@@ -182,16 +182,12 @@ def _merged(rows: _Rows, most: int) -> NDArray[np.int64]:
         size = 1
         while len(first) > most and size < count:
             size *= 2
-            first = _first_rows(joined, size)
+            # Where a slice of at most ``size`` rows begins; ``joined[i]`` says that row i + 1 may continue row i.
+            begins = np.append(True, ~joined)
+            place = np.arange(len(begins))
+            within = place - np.maximum.accumulate(np.where(begins, place, 0))
+            first = np.flatnonzero(within % size == 0)
     return first
-
-
-def _first_rows(joined: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
-    """Where a slice of at most ``size`` rows begins; ``joined[i]`` says that row i + 1 may continue row i."""
-    begins = np.append(True, ~joined)
-    place = np.arange(len(begins))
-    within = place - np.maximum.accumulate(np.where(begins, place, 0))
-    return np.flatnonzero(within % size == 0)
 
 
 def _lanes(services: DataFrame) -> list[_Service]:

@@ -131,16 +131,8 @@ def verl_utilisation(read: Digest, window: Measured) -> VerlUtilisation:
     total, wait = float(updates["step_seconds"][rows].sum()), float(updates["wait_seconds"][rows].sum())
     compute = sum(float(updates[f"{name}_seconds"][rows].sum()) for name in PHASES if name != "overhead")
     train = compute / (total - wait) if total > wait else 0.0
-    rollout = _rollout_occupancy(read, window, wait if plan.colocated else total)
-    shared = plan.scenario.trainer.gpus
-    alone = 0 if plan.colocated else plan.scenario.rollout.gpus
-    x = min(1.0, max(0.0, wait / total))
-    cluster = ((1 - x) * shared * train + (x * shared + alone) * rollout) / (shared + alone)
-    return VerlUtilisation(train, rollout, cluster)
-
-
-def _rollout_occupancy(read: Digest, window: Measured, allocated_seconds: float) -> float:
-    """Calls in flight over the seats for them, while the engines are there."""
+    # Calls in flight over the seats for them, while the engines are there.
+    allocated_seconds = wait if plan.colocated else total
     starts, ends = np.array(read.history.call_starts, np.int64), np.array(read.history.call_ends, np.int64)
     times, place = np.unique(np.concatenate([starts, ends]), return_inverse=True)
     changes = np.bincount(place[: len(starts)], minlength=len(times)) - np.bincount(
@@ -150,7 +142,12 @@ def _rollout_occupancy(read: Digest, window: Measured, allocated_seconds: float)
     cap = min(read.run.plan.shape.seats, int(active.max(initial=0)))
     edges = np.clip(np.append(times, read.run.log.end), window.start, window.end)
     busy = float((np.diff(edges) * np.minimum(active, cap)).sum()) / TICKS_PER_SECOND
-    return busy / (cap * allocated_seconds) if cap and allocated_seconds > 0 else 0.0
+    rollout = busy / (cap * allocated_seconds) if cap and allocated_seconds > 0 else 0.0
+    shared = plan.scenario.trainer.gpus
+    alone = 0 if plan.colocated else plan.scenario.rollout.gpus
+    x = min(1.0, max(0.0, wait / total))
+    cluster = ((1 - x) * shared * train + (x * shared + alone) * rollout) / (shared + alone)
+    return VerlUtilisation(train, rollout, cluster)
 
 
 def verl_rollouter_idle_ratio(log: RunLog) -> list[float]:

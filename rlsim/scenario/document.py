@@ -190,7 +190,9 @@ class Document:
     def _validated(self) -> tuple[dict[str | None, Scenario], list[Fault]]:
         scenarios: dict[str | None, Scenario] = {}
         refused: dict[Fault, list[str | None]] = {fault: [] for fault in self._arm_faults()}
-        arms: list[str | None] = [*self._usable_arms()] or [None]
+        arms: list[str | None] = [
+            *[name for name in self.arms() if not _is_unusable(self.root.children["arms"].children[name])]
+        ] or [None]
         for arm in arms:
             outcome = _outcome(self._root(arm))
             if isinstance(outcome, list):
@@ -199,9 +201,6 @@ class Document:
             else:
                 scenarios[arm] = outcome
         return scenarios, [_in_arms(fault, of, len(arms)) for fault, of in refused.items()]
-
-    def _usable_arms(self) -> list[str]:
-        return [name for name in self.arms() if not _is_unusable(self.root.children["arms"].children[name])]
 
     def _arm_faults(self) -> list[Fault]:
         written = self.root.children.get("arms")

@@ -96,14 +96,11 @@ def _faults(detail: ErrorDetails, root: Node, rules: Rules) -> list[Fault]:
         return [_unknown_key(path, root, rules)]
     if detail["type"] == "missing":
         return [_missing(path, root, rules, rules.allowed(path))]
-    return [_bad_value(path, detail["input"], root, rules)]
-
-
-def _bad_value(path: Path, value: object, root: Node, rules: Rules) -> Fault:
+    value = detail["input"]
     node, rest = find(root, path)
     guess = nearest(value, rules.choices(path)) if isinstance(value, str) else None
     text = f"found {shown(value)}; allowed: {rules.allowed(path)}{_hint(guess)}"
-    return key_fault(node, text, rest) if rest else value_fault(node, text)
+    return [(key_fault(node, text, rest) if rest else value_fault(node, text))]
 
 
 def _missing(path: Path, root: Node, rules: Rules, allowed: str) -> Fault:
@@ -154,13 +151,13 @@ def _parameter_fault(error: ParameterError, root: Node, rules: Rules, under: Pat
         return _unknown_key(stranger, root, rules, _names(error.allowed))
     if rest and error.found is None:
         named = path[-1] in rules.keys(path[:-1])
-        return _missing(path, root, rules, error.allowed) if named else _absent(node, rest, error)
+        return (
+            _missing(path, root, rules, error.allowed)
+            if named
+            else key_fault(node, f"missing; allowed: {error.allowed}", rest)
+        )
     text = f"found {shown(error.found)}; allowed: {error.allowed}"
     return key_fault(node, text, rest) if rest else value_fault(node, text)
-
-
-def _absent(node: Node, rest: Path, error: ParameterError) -> Fault:
-    return key_fault(node, f"missing; allowed: {error.allowed}", rest)
 
 
 def _stranger(error: ParameterError, path: Path, node: Node, rest: Path) -> Path | None:

@@ -132,17 +132,13 @@ def _composed(text: str, file: str) -> YamlNode | None:
         raise ScenarioError([_syntax_fault(error, file)]) from None
     except ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        invalid = f"character {_character(error.character)!r}"
+        invalid = f"character {(chr(error.character) if isinstance(error.character, int) else str(error.character))!r}"
         raise ScenarioError([f"{file}:{line}: not valid YAML: found {invalid}; allowed: printable text"]) from None
     except RecursionError:
         raise ScenarioError([f"{file}: found values nested too deep; allowed: {MAX_DEPTH} levels"]) from None
     except (YAMLError, ValueError, LookupError, AttributeError, AssertionError) as error:
         raise ScenarioError([f"{file}: not valid YAML: {str(error) or type(error).__name__}"]) from None
     return composed
-
-
-def _character(character: object) -> str:
-    return chr(character) if isinstance(character, int) else str(character)
 
 
 def _syntax_fault(error: MarkedYAMLError, file: str) -> str:

@@ -114,17 +114,14 @@ class Empirical(LengthDistribution):
         if not self.tokens:
             raise ParameterError("tokens", [], "at least one length")
         table = np.sort(np.asarray(self.tokens, dtype=np.float64))
-        self._refuse(table)
-        largest = max(1, int(table[-1]))
-        cap = whole("cap_tokens", self.cap_tokens) if self.cap_tokens else largest
-        object.__setattr__(self, "_table", table)
-        object.__setattr__(self, "cap_tokens", cap)
-
-    def _refuse(self, table: FloatArray) -> None:
         good = np.isfinite(table) & (table >= 0) & (table <= LARGEST_CAP_TOKENS) & (table == np.rint(table))
         if not good.all():
             bad = float(table[~good][0])
             raise ParameterError("tokens", bad, f"whole numbers in [0, {LARGEST_CAP_TOKENS}]")
+        largest = max(1, int(table[-1]))
+        cap = whole("cap_tokens", self.cap_tokens) if self.cap_tokens else largest
+        object.__setattr__(self, "_table", table)
+        object.__setattr__(self, "cap_tokens", cap)
 
     @classmethod
     def from_values(cls, values: Sequence[object], cap_tokens: int = 0, path: str = "values") -> Empirical:

@@ -152,7 +152,9 @@ def _choose(distances: Mapping[str, float], count: int, tolerance: float) -> str
 def _candidates(tokens: FloatArray, median: float, cap: int) -> dict[str, tuple[LengthDistribution, float]]:
     from scipy.special import gammaincinv
 
-    observed = _observe(tokens, cap)
+    values, counts = np.unique(tokens[tokens < cap], return_counts=True)
+    up_to = np.cumsum(counts) / len(tokens)
+    observed = _Observed(values, up_to - counts / len(tokens), up_to)
     tails = [_tail(tokens, median, share, cap) for share in _TAIL_SHARES]
     fits: dict[str, tuple[LengthDistribution, float]] = {}
     fits["lognormal"] = _search(lambda sigma: Lognormal(median, sigma, cap), _SIGMAS, observed)
@@ -169,12 +171,6 @@ def _search(make: Callable[[float], Law], grid: tuple[float, ...], observed: _Ob
     best = min(max(int(np.argmin(distances)), 1), len(grid) - 2)
     between = np.geomspace(grid[best - 1], grid[best + 1], 65)
     return _closest([make(float(value)) for value in between], observed)
-
-
-def _observe(tokens: FloatArray, cap: int) -> _Observed:
-    values, counts = np.unique(tokens[tokens < cap], return_counts=True)
-    up_to = np.cumsum(counts) / len(tokens)
-    return _Observed(values, up_to - counts / len(tokens), up_to)
 
 
 def _closest(laws: Sequence[Law], observed: _Observed) -> tuple[Law, float]:

@@ -258,7 +258,12 @@ class Mixture(LengthDistribution):
         total = sum(above(f"weights.{i}", weight) for i, weight in enumerate(self.weights))
         object.__setattr__(self, "weights", tuple(weight / total for weight in self.weights))
         object.__setattr__(self, "cap_tokens", self._common_cap())
-        tokens = self._grid()
+        from scipy.special import ndtr
+
+        scores = np.asarray(ndtr(np.linspace(-8.2, 8.2, 4097)))
+        values = np.unique(np.concatenate([law.uncapped(scores) for law in self.laws]))
+        values = values[values > 0]
+        tokens = np.unique(np.concatenate([values, np.nextafter(values, 0.0)]))
         object.__setattr__(self, "_tokens", tokens)
         object.__setattr__(self, "_cdf", self.cdf(tokens))
 
@@ -268,14 +273,6 @@ class Mixture(LengthDistribution):
             if law.cap_tokens < cap and law.truncated_share() > 0:
                 raise ParameterError(f"laws.{i}.cap_tokens", law.cap_tokens, f"the mixture's cap, {cap}")
         return cap
-
-    def _grid(self) -> FloatArray:
-        from scipy.special import ndtr
-
-        scores = np.asarray(ndtr(np.linspace(-8.2, 8.2, 4097)))
-        values = np.unique(np.concatenate([law.uncapped(scores) for law in self.laws]))
-        values = values[values > 0]
-        return np.unique(np.concatenate([values, np.nextafter(values, 0.0)]))
 
     def uncapped(self, u: FloatArray) -> FloatArray:
         """Interpolated inverse of the cdf."""

@@ -161,36 +161,30 @@ class Workload:
             return draws.next_prompts[draw - draws.first_foreseen], epoch * ATTEMPTS_PER_EPOCH
         order = draws.epochs.get(epoch)
         if order is None:
-            order = self._shuffle(epoch)
+            known = self._draws.epochs
+            if len(known) >= _EPOCHS_KEPT:
+                del known[next(iter(known))]
+            known[epoch] = generator(self.seed, "epoch", epoch).permutation(self.dataset_prompts)
+            order = known[epoch]
         return int(order[place]), epoch * ATTEMPTS_PER_EPOCH
-
-    def _shuffle(self, epoch: int) -> npt.NDArray[np.int64]:
-        known = self._draws.epochs
-        if len(known) >= _EPOCHS_KEPT:
-            del known[next(iter(known))]
-        known[epoch] = generator(self.seed, "epoch", epoch).permutation(self.dataset_prompts)
-        return known[epoch]
 
     def loaded_tokens(self, draw: int) -> int:
         """Length of the ``draw``-th prompt that the loader takes; draws come in order, so the next are foreseen."""
         if draw >= self._draws.foreseen:
-            self._foresee(draw)
+            # Draw the lengths of the prompts from ``draw`` on, and of the responses to them, in one go.
+            epoch, place = divmod(draw, self.dataset_prompts)
+            _, attempt = self.prompt_at(draw)
+            count = max(1, min(_FORESEEN, _FORESEEN_SAMPLES // self.group_size))
+            prompts: list[int] = self._draws.epochs[epoch][place : place + count].tolist()
+            by_class: dict[int, list[int]] = {}
+            for prompt in prompts:
+                by_class.setdefault(self.class_of(prompt), []).append(prompt)
+            for kind, alike in by_class.items():
+                self._measure(kind, alike)
+                self._draws.responses[kind].foresee(alike, attempt)
+            self._draws.next_prompts = prompts
+            self._draws.first_foreseen, self._draws.foreseen = draw, draw + len(prompts)
         return self.prompt_tokens(self.prompt_at(draw)[0])
-
-    def _foresee(self, draw: int) -> None:
-        """Draw the lengths of the prompts from ``draw`` on, and of the responses to them, in one go."""
-        epoch, place = divmod(draw, self.dataset_prompts)
-        _, attempt = self.prompt_at(draw)
-        count = max(1, min(_FORESEEN, _FORESEEN_SAMPLES // self.group_size))
-        prompts: list[int] = self._draws.epochs[epoch][place : place + count].tolist()
-        by_class: dict[int, list[int]] = {}
-        for prompt in prompts:
-            by_class.setdefault(self.class_of(prompt), []).append(prompt)
-        for kind, alike in by_class.items():
-            self._measure(kind, alike)
-            self._draws.responses[kind].foresee(alike, attempt)
-        self._draws.next_prompts = prompts
-        self._draws.first_foreseen, self._draws.foreseen = draw, draw + len(prompts)
 
     def prompt_tokens(self, prompt: int) -> int:
         """Length of the prompt, the same at every attempt."""

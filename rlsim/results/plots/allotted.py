@@ -50,13 +50,18 @@ def allotted_map(
     arm are measured and those of another are not.
     """
     counted, measured = WHAT[what], _measured(runs_by_arm)
-    edges = _window_edges(max(run.samples.shape[1] for runs in runs_by_arm.values() for run in runs))
+    steps = max(run.samples.shape[1] for runs in runs_by_arm.values() for run in runs)
+    width = -(-steps // WINDOWS)
+    edges = [*range(0, steps, width), steps]
     grids = {arm: _mean(runs, what, edges) / counted.unit for arm, runs in runs_by_arm.items()}
     rows = ROWS + any(grid[UNKNOWN].any() for grid in grids.values())
     down = -(-len(grids) // _ACROSS)
     figure = new_figure(1.9 + 3.3 * down, title, _note(runs_by_arm, counted, measured))
     panels = figure.subplots(down, min(len(grids), _ACROSS), sharex=True, sharey=True, squeeze=False)
-    scale = _scale(max(float(grid.max()) for grid in grids.values()))
+    most = max(float(grid.max()) for grid in grids.values())
+    from matplotlib.colors import PowerNorm
+
+    scale = PowerNorm(0.5, vmin=0.0, vmax=most)  # what rejects whole batches makes one cell outshine all others
     for axes, (arm, grid) in zip(panels.flat, grids.items(), strict=False):
         _panel(axes, arm, grid[:rows], edges, scale)
         _shares_beside(axes, _shares(runs_by_arm[arm], what)[:rows])
@@ -74,12 +79,6 @@ def _measured(runs_by_arm: Mapping[str, Sequence[Allotted]]) -> bool:
     return kinds.pop()
 
 
-def _window_edges(steps: int) -> list[int]:
-    """Steps at which columns begin and end."""
-    width = -(-steps // WINDOWS)
-    return [*range(0, steps, width), steps]
-
-
 def _mean(runs: Sequence[Allotted], what: str, edges: Sequence[int]) -> NDArray[np.float64]:
     """Shape (rows, windows): a step of each window, of the runs that lasted so long."""
     counts, steps = np.zeros((ROWS + 1, len(edges) - 1)), np.zeros(len(edges) - 1)
@@ -89,12 +88,6 @@ def _mean(runs: Sequence[Allotted], what: str, edges: Sequence[int]) -> NDArray[
             counts[:, window] += values[:, low:high].sum(axis=1)
             steps[window] += values[:, low:high].shape[1]
     return counts / np.maximum(steps, 1)
-
-
-def _scale(most: float) -> Normalize:
-    from matplotlib.colors import PowerNorm
-
-    return PowerNorm(0.5, vmin=0.0, vmax=most)  # what rejects whole batches makes one cell outshine all others
 
 
 def _panel(axes: Axes, arm: str, grid: NDArray[np.float64], edges: Sequence[int], scale: Normalize) -> None:

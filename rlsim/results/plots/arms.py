@@ -55,7 +55,10 @@ def utilisation_bars(
     figure = new_figure(2.2 + 0.29 * height, title, note)
     axes, shown, ticks, top = figure.subplots(), set[str](), dict[float, str](), 0.0
     for arm, by_pool in pools.items():
-        _arm_name(axes, arm, top + (len(by_pool) - 1) * _ROW / 2)
+        axes.annotate(
+            _wrapped(arm), (0, top + (len(by_pool) - 1) * _ROW / 2), xycoords=("axes fraction", "data"), xytext=(-72, 0),
+            textcoords="offset points", ha="right", va="center", fontweight="bold",
+        )  # fmt: skip
         for row, (pool, runs) in enumerate(by_pool.items()):
             ticks[top + row * _ROW] = pool
             shown |= _stacked(axes, top + row * _ROW, runs)
@@ -71,13 +74,6 @@ def utilisation_bars(
 def _pools(metrics: Sequence[Metrics]) -> dict[str, list[Shares]]:
     shares = {pool: [getattr(run.utilisation, pool) for run in metrics] for pool in POOLS}
     return {"shared": shares["all"]} if shares["rollout"] == shares["trainer"] else shares
-
-
-def _arm_name(axes: Axes, arm: str, place: float) -> None:
-    axes.annotate(
-        _wrapped(arm), (0, place), xycoords=("axes fraction", "data"), xytext=(-72, 0),
-        textcoords="offset points", ha="right", va="center", fontweight="bold",
-    )  # fmt: skip
 
 
 def _range(counts: Iterable[int]) -> str:

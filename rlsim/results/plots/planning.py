@@ -75,7 +75,11 @@ def optimum(levels: Sequence[AxisLevel], axis: str, objective: str, margin: floa
         )
     place, estimate = min(known, key=lambda one: one[1].mean)
     axes.plot(place, estimate.mean, "*", ms=17, color=VERMILLION, mec=BLACK, mew=0.6, label="best", zorder=5)
-    _none_feasible(axes, [place for place, level in enumerate(levels) if level.objective is None])
+    places = [place for place, level in enumerate(levels) if level.objective is None]
+    if places:
+        axes.plot(
+            places, [0.02] * len(places), "x", color=GREY, transform=axes.get_xaxis_transform(), label="infeasible"
+        )
     every = max(1, -(-len(levels) // MOST_TICKS))
     axes.set_xticks(range(0, len(levels), every), [level.label for level in levels[::every]])
     axes.set(xlabel=axis, ylabel=objective, xlim=(-0.6, len(levels) - 0.4))
@@ -117,13 +121,6 @@ def _cut(axes: Axes, known: Sequence[tuple[int, Estimate]], most: float) -> None
             f"{value:.3g}", (place, 0.97), xycoords=("data", "axes fraction"), xytext=(0, -7), ha="center", va="top",
             textcoords="offset points", fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 0.5}, zorder=5,
         )  # fmt: skip
-
-
-def _none_feasible(axes: Axes, places: Sequence[int]) -> None:
-    if places:
-        axes.plot(
-            places, [0.02] * len(places), "x", color=GREY, transform=axes.get_xaxis_transform(), label="infeasible"
-        )
 
 
 @styled

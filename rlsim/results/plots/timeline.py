@@ -38,7 +38,10 @@ def timeline(tables: Tables, title: str = "Timeline", seconds: Span | None = Non
     activity, indices = tables["activity"], replicas(tables)
     bands = len(indices) > MOST_ROWS
     edges = np.linspace(*span, (BAND_BINS if bands else BINS) + 1)
-    figure = new_figure(_height(len(indices)), title, _note(len(indices), bands, span))
+    count = len(indices)
+    figure = new_figure(
+        3.2 + 0.24 * min(max(count, 4), 24) if count <= MOST_ROWS else 8.0, title, _note(len(indices), bands, span)
+    )
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[max(min(len(indices), 24), 4), 1.5])
     rollout = activity[activity["who"] != TRAINER]
     shown = _replicas(upper, rollout, indices, edges)
@@ -73,10 +76,6 @@ def _replicas(axes: Axes, activity: DataFrame, indices: list[int], edges: NDArra
     if len(indices) > MOST_ROWS:
         return _bands(axes, activity, edges)
     return _rows(axes, activity, indices, edges)
-
-
-def _height(count: int) -> float:
-    return 3.2 + 0.24 * min(max(count, 4), 24) if count <= MOST_ROWS else 8.0
 
 
 def _note(count: int, bands: bool, span: Span) -> str:

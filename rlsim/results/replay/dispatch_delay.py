@@ -68,13 +68,12 @@ def ends(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began,
             continue
         latest = bisect_right(over, call.reported) - 1
         place = place_of.get(call.key, latest) + call.tokens - 1
-        last_step = place if place <= latest and _ends_a_window(steps, place) else latest
+        last_step = (
+            place
+            if place <= latest and (place + 1 == len(steps) or steps[place].row is not steps[place + 1].row)
+            else latest
+        )
         yield call, over[last_step] if last_step >= 0 else call.reported
-
-
-def _ends_a_window(steps: Sequence[Step], place: int) -> bool:
-    """A batch changes when a call ends."""
-    return place + 1 == len(steps) or steps[place].row is not steps[place + 1].row
 
 
 def first_steps(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple[Began, int]]:

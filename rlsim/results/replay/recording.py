@@ -329,17 +329,14 @@ def _restores(log: RunLog, plan: ResolvedScenario) -> bool:
 def _may_begin(reader: _Reader, replica: int) -> list[Ticks]:
     """Instants from which the engine has had work again, or may run again, in order."""
     resumed = [row.end for row in reader.log.spans if row.who == replica and row.what in ("sync", "rejected")]
-    return sorted([*resumed, *_busy_since(reader.work.get(replica, []))])
-
-
-def _busy_since(work: Sequence[Interval]) -> list[Ticks]:
-    """Starts of the union of intervals."""
+    # Starts of the union of intervals.
+    work = reader.work.get(replica, [])
     starts, until = [], -1
     for begin, end in sorted(work):
         if begin > until:
             starts.append(begin)
         until = max(until, end)
-    return starts
+    return sorted([*resumed, *starts])
 
 
 def _from_causes(steps: Sequence[Step], may_begin: Sequence[Ticks]) -> list[Ticks]:
