@@ -56,8 +56,8 @@ def utilisation_bars(
     axes, shown, ticks, top = figure.subplots(), set[str](), dict[float, str](), 0.0
     for arm, by_pool in pools.items():
         axes.annotate(
-            _wrapped(arm), (0, top + (len(by_pool) - 1) * _ROW / 2), xycoords=("axes fraction", "data"), xytext=(-72, 0),
-            textcoords="offset points", ha="right", va="center", fontweight="bold",
+            _wrapped(arm), (0, top + (len(by_pool) - 1) * _ROW / 2), xycoords=("axes fraction", "data"),
+            xytext=(-72, 0), textcoords="offset points", ha="right", va="center", fontweight="bold",
         )  # fmt: skip
         for row, (pool, runs) in enumerate(by_pool.items()):
             ticks[top + row * _ROW] = pool
