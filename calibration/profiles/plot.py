@@ -61,7 +61,13 @@ def _agreement(axes: Axes, kind: str, step: StepFit, samples: list[StepSample]) 
     axes.scatter(measured, fitted, s=16, color=KINDS[kind], alpha=0.8, lw=0)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel=f"{_measured(step)} step time (ms)")
     axes.set_title(f"{TITLES[kind]}: {_error(step, kind)}", fontsize=11)
-    _plain_numbers(axes)
+    # Numbers instead of powers of ten, a few on each axis.
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _residuals(axes: Axes, kind: str, step: StepFit, samples: list[StepSample]) -> None:
@@ -90,13 +96,3 @@ def _milliseconds(step: StepFit, samples: list[StepSample]) -> tuple[np.ndarray,
     measured = np.array([sample.seconds for sample in samples])
     fitted = np.array([predicted_seconds(step.law, sample) for sample in samples])
     return 1e3 * measured, 1e3 * fitted
-
-
-def _plain_numbers(axes: Axes) -> None:
-    """Numbers instead of powers of ten, a few on each axis."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(NullFormatter())

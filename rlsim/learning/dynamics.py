@@ -248,19 +248,16 @@ class LearningDynamics:
 
     def _information(self, batch: Sequence[TrainedSample]) -> float:
         if self._model.distillation is None:
-            return self._earned(batch)
+            uniform = self._curve.reward_variance(self._curve.skill(self._progress))
+            noise = self._model.reward.noise
+            if self._model.effect.baseline == "value":
+                return variance_about(batch, self._expected_reward, noise) / max(_LEAST_VARIANCE, uniform)
+            expected = reference_variance(uniform, self._model.reference.group_size)
+            return advantage_variance(batch, noise) / max(_LEAST_VARIANCE, expected)
         if self._full is None:
             raise ValueError("measure comes before the first step")
         common = self._curve.success(self._curve.skill(self._progress))
         return mean_worth(batch, self._model.distillation) / self._full.at(common)
-
-    def _earned(self, batch: Sequence[TrainedSample]) -> float:
-        uniform = self._curve.reward_variance(self._curve.skill(self._progress))
-        noise = self._model.reward.noise
-        if self._model.effect.baseline == "value":
-            return variance_about(batch, self._expected_reward, noise) / max(_LEAST_VARIANCE, uniform)
-        expected = reference_variance(uniform, self._model.reference.group_size)
-        return advantage_variance(batch, noise) / max(_LEAST_VARIANCE, expected)
 
     def _expected_reward(self, prompt: int) -> float:
         """Mean reward of a sample of the prompt under the newest published weights."""

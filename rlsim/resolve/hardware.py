@@ -140,17 +140,8 @@ def _law(site: PoolLocation, device: Device, architecture: Architecture) -> Step
         law = make_step_model(site.scenario, architecture, device, site.profile)
     if law is None or site.config is None or site.config.sm_share is None:
         return law
-    return _on_share(site.scenario.rollout, law, architecture, device, partition_of(site.config))
-
-
-def partition_of(pool: PoolConfig) -> Partition:
-    """The share of the SMs that a pool on shared GPUs has."""
-    return Partition(pool.sm_share or 1.0, pool.bandwidth_saturation or 1.0)
-
-
-def _on_share(
-    rollout: Rollout, law: StepTimeModel, architecture: Architecture, device: Device, share: Partition
-) -> StepTimeModel:
+    rollout = site.scenario.rollout
+    share = partition_of(site.config)
     config = rollout.step_time
     if config.source == "coefficients":
         base, sequence, kv = config.base_seconds, config.per_sequence_seconds, config.per_kv_token_seconds
@@ -161,6 +152,11 @@ def _on_share(
     if config.source == "profile":
         return share.measured(law, roofline(architecture, device, *parallel), part)
     return replace(part, provenance=share.provenance(law)).calibrated(config.scale, host_seconds(config, architecture))
+
+
+def partition_of(pool: PoolConfig) -> Partition:
+    """The share of the SMs that a pool on shared GPUs has."""
+    return Partition(pool.sm_share or 1.0, pool.bandwidth_saturation or 1.0)
 
 
 def _limits(site: PoolLocation, device: Device, architecture: Architecture, workload: Workload) -> EngineLimits:

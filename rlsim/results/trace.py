@@ -81,7 +81,11 @@ def trace_events(tables: Tables, name: str = "rlsim", most_slices: int = MOST_SL
     for lane, what, start, end, sample in services:
         yield _slice(TOOLS_PROCESS, lane, what, start, end, {"sample": sample})
     yield from _counters(tables)
-    yield from _instants(tables)
+    for version, seconds in enumerate(publications(tables).tolist(), start=1):
+        yield _instant(f"version {version}", TRAINER_PROCESS, "g", seconds)
+    gates = tables["gates"]
+    for seconds, gate in zip(gates["start_seconds"].tolist(), gates["gate"].tolist(), strict=True):
+        yield _instant(f"gate: {gate or 'open'}", ROLLOUT_PROCESS, "p", seconds)
 
 
 # -- names ------------------------------------------------------------------------------------------------
@@ -226,14 +230,6 @@ def _counter(name: str, process: int, curve: Curve) -> Iterator[TraceEvent]:
         at = int(_nanoseconds(curve.seconds[index]))
         args = {"value": int(curve.values[index])}
         yield {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": at / 1000, "args": args}
-
-
-def _instants(tables: Tables) -> Iterator[TraceEvent]:
-    for version, seconds in enumerate(publications(tables).tolist(), start=1):
-        yield _instant(f"version {version}", TRAINER_PROCESS, "g", seconds)
-    gates = tables["gates"]
-    for seconds, gate in zip(gates["start_seconds"].tolist(), gates["gate"].tolist(), strict=True):
-        yield _instant(f"gate: {gate or 'open'}", ROLLOUT_PROCESS, "p", seconds)
 
 
 def _instant(name: str, process: int, scope: str, seconds: float) -> TraceEvent:

@@ -54,7 +54,11 @@ class DisciplineConfig(Section):
             yield ParameterError("min_chunk_tokens", None, "a whole number, at least 1, with target_step_seconds")
         yield from self._strays(self.order == "ageing", "order: ageing", *AGEING)
         if self.order == "ageing":
-            yield from self._weight_errors()
+            for key in AGEING:
+                if getattr(self, key) is None:
+                    yield ParameterError(key, None, "a number, at least 0, with order: ageing")
+            if self.waiting_weight == 0 and self.prefill_weight == 0:
+                yield ParameterError("waiting_weight", 0.0, "above 0, or prefill_weight above 0")
         history = self.history_calls or HISTORY_CALLS
         if (self.initial_calls or 0) > history:
             yield ParameterError("initial_calls", self.initial_calls, f"at most history_calls ({history})")
@@ -76,13 +80,6 @@ class DisciplineConfig(Section):
         for key in keys:
             if not chosen and getattr(self, key) is not None:
                 yield ParameterError(key, getattr(self, key), f"nothing without {rule}")
-
-    def _weight_errors(self) -> Iterator[ParameterError]:
-        for key in AGEING:
-            if getattr(self, key) is None:
-                yield ParameterError(key, None, "a number, at least 0, with order: ageing")
-        if self.waiting_weight == 0 and self.prefill_weight == 0:
-            yield ParameterError("waiting_weight", 0.0, "above 0, or prefill_weight above 0")
 
 
 HISTORY_CALLS = 200

@@ -124,13 +124,6 @@ class Rollout(Section):
 
     def engine_errors(self) -> Iterator[ParameterError]:
         """Faults of one kind of replica."""
-        yield from self._split_errors()
-        yield from self._limit_errors()
-        yield from self.discipline.disagreements(
-            self.scheduling_policy, self.enable_chunked_prefill, self.max_num_batched_tokens
-        )
-
-    def _split_errors(self) -> Iterator[ParameterError]:
         if self.gpus % self.gpus_per_replica:
             split = "tensor_parallel * pipeline_parallel * data_parallel"
             yield ParameterError("gpus", self.gpus, f"a multiple of {self.gpus_per_replica} ({split})")
@@ -138,8 +131,6 @@ class Rollout(Section):
         if ranks % self.expert_parallel:
             allowed = f"a divisor of {ranks} (tensor_parallel * data_parallel)"
             yield ParameterError("expert_parallel", self.expert_parallel, allowed)
-
-    def _limit_errors(self) -> Iterator[ParameterError]:
         budget, longest = self.max_num_batched_tokens, self.max_model_len
         if budget < self.max_num_seqs:
             yield ParameterError("max_num_batched_tokens", budget, f"at least max_num_seqs ({self.max_num_seqs})")
@@ -150,6 +141,9 @@ class Rollout(Section):
             yield ParameterError("max_model_len", longest, f"{bound} (max_num_batched_tokens must hold a whole prompt)")
         if self.kv_blocks is not None and longest is not None and self.kv_blocks * self.block_size < longest:
             yield ParameterError("kv_blocks", self.kv_blocks, f"enough for max_model_len ({longest} tokens)")
+        yield from self.discipline.disagreements(
+            self.scheduling_policy, self.enable_chunked_prefill, self.max_num_batched_tokens
+        )
 
 
 class SwitchingConfig(Section):
