@@ -7,6 +7,6 @@ The same object runs in simulation and live: it sees events and its own ledger, 
 from __future__ import annotations
 
 from rlsim.controller.controller import Controller
-from rlsim.controller.rollouts import Fate
+from rlsim.controller.rollouts import Outcome
 
-__all__ = ["Controller", "Fate"]
+__all__ = ["Controller", "Outcome"]

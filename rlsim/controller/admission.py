@@ -1,21 +1,23 @@
-"""What enters generation: new groups, what was cut before, and the next waves of groups that rest."""
+"""What enters generation: new groups, what was cut before, and the next waves of groups that wait for one."""
 
 from __future__ import annotations
 
-from rlsim.controller.prompts import Loader
-from rlsim.controller.replay_buffer import Archive
+from rlsim.controller.prompts import PromptQueue
+from rlsim.controller.replay_buffer import ReplayBuffer
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Fork
 from rlsim.core.view import Group, Sample, View
 from rlsim.policies.protocols import Policy
 
 
-class Entrance:
+class AdmissionControl:
     """Asks the admission part how many may enter, and opens groups as large as allocation says."""
 
-    def __init__(self, policy: Policy, view: View, rollouts: Rollouts, loader: Loader, archive: Archive) -> None:
-        self._policy, self._view, self._rollouts, self._loader = policy, view, rollouts, loader
-        self._archive, self._next_sample = archive, 0
+    def __init__(
+        self, policy: Policy, view: View, rollouts: Rollouts, prompt_queue: PromptQueue, replay_buffer: ReplayBuffer
+    ) -> None:
+        self._policy, self._view, self._rollouts, self._prompt_queue = policy, view, rollouts, prompt_queue
+        self._replay_buffer, self._next_sample = replay_buffer, 0
         self.readmitted = False
         """Whether a group entered that is complete already."""
 
@@ -38,19 +40,19 @@ class Entrance:
         view.gate = gate
 
     def _enter_group(self) -> list[Sample]:
-        """The parked members of the oldest parked group, or those of a new one."""
+        """The paused members of the oldest paused group, or those of a new one."""
         view = self._view
         view.round_groups += 1
-        if not view.parked:
+        if not view.paused:
             return [] if self._readmit() else self._new_group().members
-        first = next(iter(view.parked.values())).group
-        return [view.parked.pop(member.sample) for member in first.members if member.sample in view.parked]
+        first = next(iter(view.paused.values())).group
+        return [view.paused.pop(member.sample) for member in first.members if member.sample in view.paused]
 
     def _enter_sample(self) -> list[Sample]:
-        """The oldest parked sample, or the next one of the newest group."""
+        """The oldest paused sample, or the next one of the newest group."""
         view = self._view
-        if view.parked:
-            return [view.parked.popitem(last=False)[1]]
+        if view.paused:
+            return [view.paused.popitem(last=False)[1]]
         if not self._rollouts.entering:
             view.round_groups += 1
             while self._readmit():
@@ -60,16 +62,16 @@ class Entrance:
 
     def _readmit(self) -> bool:
         """Put a group up for training again in the place of a new one, if allocation says so."""
-        group = self._archive.again()
+        group = self._replay_buffer.again()
         if group is None:
             return False
-        self._loader.readmit(group)
+        self._prompt_queue.readmit(group)
         self._view.ready[group.group] = group
         self.readmitted = True
         return True
 
     def _new_group(self) -> Group:
-        group = self._loader.next_group()
+        group = self._prompt_queue.next_group()
         self._view.open[group.group] = group
         size = self._policy.allocation.members(self._view, group)
         group.needed = size.needed
@@ -85,7 +87,7 @@ class Entrance:
         return added
 
     def enlarge(self, group: Group, count: int) -> None:
-        """Open another wave of a group that rests: its samples go before those of new groups."""
+        """Open another wave of a group that waits for it: its samples go before those of new groups."""
         group.needed += count
         self._launch(self._add_members(group, count))
 
@@ -109,4 +111,4 @@ class Entrance:
                 self._rollouts.start(sample)
             else:
                 self._view.running_samples += 1
-                self._rollouts.park(sample)
+                self._rollouts.pause(sample)

@@ -1,8 +1,8 @@
-"""Members that begin where another one is, or was: what allocation asks for while a group runs, and when it rests."""
+"""Members that begin where another one is, or was, as allocation asks while a group runs and when all of it has ended."""
 
 from __future__ import annotations
 
-from rlsim.controller.admission import Entrance
+from rlsim.controller.admission import AdmissionControl
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Fork
 from rlsim.core.view import Group, Sample, View
@@ -13,8 +13,8 @@ from rlsim.policies.protocols import Allocation
 class Branching:
     """Asks the allocation part; without hooks nothing forks."""
 
-    def __init__(self, allocation: Allocation, view: View, rollouts: Rollouts, entrance: Entrance) -> None:
-        self._view, self._rollouts, self._entrance = view, rollouts, entrance
+    def __init__(self, allocation: Allocation, view: View, rollouts: Rollouts, admission: AdmissionControl) -> None:
+        self._view, self._rollouts, self._admission = view, rollouts, admission
         self._branches = allocation if isinstance(allocation, Branches) else None
         self._regrows = allocation if isinstance(allocation, Regrows) else None
 
@@ -24,23 +24,23 @@ class Branching:
         if self._branches is None:
             return
         for sample, tokens, value in places:
-            if not sample.doomed and sample.group.group in self._view.open:
+            if not sample.cancelled and sample.group.group in self._view.open:
                 count = self._branches.branch(self._view, sample, tokens, value)
                 if count:
                     inherited = sample.inherited_tokens + sample.response_tokens + tokens - sample.made_tokens
                     fork = Fork(sample.sample, sample.turn, tokens, inherited)
-                    self._entrance.fork(sample, fork, sample.tool_tokens, count)
+                    self._admission.fork(sample, fork, sample.tool_tokens, count)
 
-    def at_rest(self, group: Group) -> bool:
-        """A group rests: it may grow again from the beginnings of turns of its members; whether it does."""
+    def regrow(self, group: Group) -> bool:
+        """All of a group has ended: whether it grows again, from the beginnings of turns of its members."""
         grown = () if self._regrows is None else self._regrows.regrow(self._view, group)
         for sample, turn, count in grown:
             if turn:
                 self._from_turn(sample, turn, count)
             else:
-                self._entrance.enlarge(group, count)
+                self._admission.enlarge(group, count)
         return bool(grown)
 
     def _from_turn(self, sample: Sample, turn: int, count: int) -> None:
         response_tokens, tool_tokens = sample.turn_starts[turn]
-        self._entrance.fork(sample, Fork(sample.sample, turn, 0, response_tokens), tool_tokens, count)
+        self._admission.fork(sample, Fork(sample.sample, turn, 0, response_tokens), tool_tokens, count)

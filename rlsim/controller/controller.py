@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlsim.controller.admission import Entrance
+from rlsim.controller.admission import AdmissionControl
 from rlsim.controller.branching import Branching
-from rlsim.controller.elastic import Loan
-from rlsim.controller.group_completion import Allotment
-from rlsim.controller.prompts import Loader
-from rlsim.controller.replay_buffer import Archive
+from rlsim.controller.elastic import ElasticPlacement
+from rlsim.controller.group_completion import GroupCompletion
+from rlsim.controller.prompts import PromptQueue
+from rlsim.controller.replay_buffer import ReplayBuffer
 from rlsim.controller.rollouts import Rollouts
-from rlsim.controller.timers import Alarms
+from rlsim.controller.timers import PolicyTimers
 from rlsim.core.commands import Command, SetRole, Sync, Train
 from rlsim.core.events import (
     Aborted,
@@ -67,17 +67,19 @@ class Controller:
         self.policy = policy
         self.view = View(shape, Loads(shape.replicas), oracle_tokens=oracle_tokens)
         self._out: list[Command] = []
-        loader = Loader(policy, self.view, prompt_tokens, prompt_of, request_class)
-        self._rollouts = Rollouts(policy, self.view, loader, scores, self._out)
+        prompt_queue = PromptQueue(policy, self.view, prompt_tokens, prompt_of, request_class)
+        self._rollouts = Rollouts(policy, self.view, prompt_queue, scores, self._out)
         allocation = policy.allocation
-        self._archive = Archive(allocation, self.view)
-        self._entrance = Entrance(policy, self.view, self._rollouts, loader, self._archive)
-        self._branching = Branching(allocation, self.view, self._rollouts, self._entrance)
-        self._allotment = Allotment(allocation, self.view, self._rollouts, self._entrance, loader, self._branching)
-        self._alarms = Alarms(policy, self.view, self._out)
-        self._loan: Loan | None = None
+        self._replay_buffer = ReplayBuffer(allocation, self.view)
+        self._admission = AdmissionControl(policy, self.view, self._rollouts, prompt_queue, self._replay_buffer)
+        self._branching = Branching(allocation, self.view, self._rollouts, self._admission)
+        self._group_completion = GroupCompletion(
+            allocation, self.view, self._rollouts, self._admission, prompt_queue, self._branching
+        )
+        self._timers = PolicyTimers(policy, self.view, self._out)
+        self._elastic: ElasticPlacement | None = None
         if isinstance(policy.placement, ElasticReplicas):
-            self._loan = Loan(policy.placement, self.view, self._rollouts, self._out)
+            self._elastic = ElasticPlacement(policy.placement, self.view, self._rollouts, self._out)
         self.iterations = 0
         """Training steps ended, publication included."""
         self._batch = Batch(())
@@ -86,7 +88,7 @@ class Controller:
             Started: lambda event: None,
             Finished: self._rollouts.finished,
             Aborted: self._rollouts.aborted,
-            Noticed: self._rollouts.noticed,
+            Noticed: self._rollouts.on_watch,
             ToolReturned: self._rollouts.tool_returned,
             Scored: self._rollouts.scored,
             Trained: self._trained,
@@ -103,9 +105,9 @@ class Controller:
         return self._rollouts.samples
 
     @property
-    def fates(self) -> dict[int, tuple[str, int]]:
+    def outcomes(self) -> dict[int, tuple[str, int]]:
         """What became of the others, and of how many response tokens."""
-        return self._rollouts.fates
+        return self._rollouts.outcomes
 
     def handle(self, now: Ticks, event: Event) -> list[Command]:
         """Take one event in; what is to be done about it."""
@@ -114,31 +116,31 @@ class Controller:
         self._handlers[type(event)](event)
         if rollouts.places:
             self._branching.at_places()
-        if self.view.resting:
-            self._allotment.settle()
+        if self.view.waiting_for_wave:
+            self._group_completion.settle()
         rollouts.go_on_together()
         if rollouts.completed:
             rollouts.completed = False
             rollouts.drop_expired()
             rollouts.migrate()
         self._drive()
-        self._entrance.admit()
-        while self._entrance.readmitted:
-            self._entrance.readmitted = False
+        self._admission.admit()
+        while self._admission.readmitted:
+            self._admission.readmitted = False
             self._drive()
-            self._entrance.admit()
-        if self._loan is not None:
-            self._loan.lend()
-        self._alarms.ask()
+            self._admission.admit()
+        if self._elastic is not None:
+            self._elastic.lend()
+        self._timers.ask()
         commands = self._out.copy()
         self._out.clear()
         return commands
 
     def _drive(self) -> None:
         view = self.view
-        if self._loan is not None:
-            self._loan.look_first()
-        if view.trainer == "idle" and self._alarms.may_look():
+        if self._elastic is not None:
+            self._elastic.look_first()
+        if view.trainer == "idle" and self._timers.may_look():
             batch = self.policy.batching.select(view)
             if batch is not None:
                 self._take(batch)
@@ -147,8 +149,8 @@ class Controller:
             test = isinstance(update, Tests) and update.tests_candidates
             self._out.append(Sync(view.version + 1, update.mode, update.resume_seconds, test))
             view.trainer = "syncing"
-        if self._loan is not None:
-            self._loan.take_back()
+        if self._elastic is not None:
+            self._elastic.take_back()
         if view.trainer == "clearing" and not view.running_samples:
             self._rollouts.settle_round()
             self._train()
@@ -176,12 +178,12 @@ class Controller:
         step = self.view.steps_begun - (1 if self._batch.last else 0)
         fresh = self._training[len(self._training) - len(self._batch.groups) :]
         samples = tuple(sample.sample for group in fresh for sample in group.members)
-        keeps, released = self._archive.keeps, self._archive.releases()
+        keeps, released = self._replay_buffer.keeps, self._replay_buffer.releases()
         self._out.append(Train(step, samples, self._batch.last, self._batch.updates, keeps, released))
 
     def _role_set(self, event: RoleSet) -> None:
-        if self._loan is not None:
-            self._loan.switched()
+        if self._elastic is not None:
+            self._elastic.switched()
             if self.view.trainer == "idle":
                 self._wait()
         elif event.role == "train":
@@ -200,7 +202,7 @@ class Controller:
             if not group.replays:
                 for sample in group.members:
                     self._rollouts.settle(sample, "trained")
-        self._archive.trained(self._training)
+        self._replay_buffer.trained(self._training)
         self._training = []
         if self.policy.placement.shared:
             view.trainer = "switching"
@@ -233,12 +235,12 @@ class Controller:
 
     def _wait(self) -> None:
         self.view.trainer = "idle"
-        self._alarms.begin_to_wait()
+        self._timers.begin_to_wait()
 
     def _trainer_lost(self, event: TrainerLost) -> None:
         """Nothing can be trained any more: what runs may end, and nothing begins."""
         self.view.trainer = "lost"
 
     def _woke(self, event: Woke) -> None:
-        self._alarms.rang(event.at)
+        self._timers.rang(event.at)
         self._rollouts.completed = True

@@ -9,7 +9,7 @@ from rlsim.core.view import View
 from rlsim.policies.protocols import ElasticReplicas
 
 
-class Loan:
+class ElasticPlacement:
     """The lent replicas are closed to calls unless the trainer's state is ``lent``."""
 
     def __init__(self, placement: ElasticReplicas, view: View, rollouts: Rollouts, out: list[Command]) -> None:

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from rlsim.controller.admission import Entrance
+from rlsim.controller.admission import AdmissionControl
 from rlsim.controller.branching import Branching
-from rlsim.controller.prompts import Loader
+from rlsim.controller.prompts import PromptQueue
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.view import Group, View
 from rlsim.policies.hooks import Extends, NeedsRewards, Rejects, SelectsSamples
 from rlsim.policies.protocols import Allocation
 
 
-class Allotment:
-    """Asks the allocation part; without hooks every group that rests is complete."""
+class GroupCompletion:
+    """Asks the allocation part; without hooks every group whose members have ended is complete."""
 
     def __init__(
         self,
         allocation: Allocation,
         view: View,
         rollouts: Rollouts,
-        entrance: Entrance,
-        loader: Loader,
+        admission: AdmissionControl,
+        prompt_queue: PromptQueue,
         branching: Branching,
     ) -> None:
         self._branching = branching
-        self._view, self._rollouts, self._entrance, self._loader = view, rollouts, entrance, loader
+        self._view, self._rollouts, self._admission, self._prompt_queue = view, rollouts, admission, prompt_queue
         self._extends = allocation if isinstance(allocation, Extends) else None
         self._observes = allocation if isinstance(allocation, NeedsRewards) else None
         self._rejects = allocation if isinstance(allocation, Rejects) else None
         self._selects = allocation if isinstance(allocation, SelectsSamples) else None
 
     def settle(self) -> None:
-        """Groups came to rest."""
-        resting = self._view.resting
-        for group in list(resting.values()):
-            if group.members and self._branching.at_rest(group):
-                del resting[group.group]
+        """Say what follows for groups whose members have all ended."""
+        waiting_for_wave = self._view.waiting_for_wave
+        for group in list(waiting_for_wave.values()):
+            if group.members and self._branching.regrow(group):
+                del waiting_for_wave[group.group]
         if self._extends is None:
-            further = [(number, 0) for number in resting]
+            further = [(number, 0) for number in waiting_for_wave]
         else:
             further = list(self._extends.extend(self._view))
         for number, samples in further:
-            group = resting.pop(number)
+            group = waiting_for_wave.pop(number)
             if samples and group.members:
-                self._entrance.enlarge(group, samples)
+                self._admission.enlarge(group, samples)
             else:
                 self._complete(group)
 
@@ -65,7 +65,7 @@ class Allotment:
         view.dropped_groups += 1
         view.filtered_groups += 1
         view.round_groups = max(0, view.round_groups - 1)
-        self._loader.vacate(group.target)
+        self._prompt_queue.vacate(group.target)
         for sample in group.members:
             self._rollouts.settle(sample, "filtered")
 

@@ -32,7 +32,7 @@ class Targets:
         return (number - self._replacing) // self._batch
 
 
-class Loader:
+class PromptQueue:
     """Groups in the order in which they are opened."""
 
     def __init__(

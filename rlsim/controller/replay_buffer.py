@@ -9,7 +9,7 @@ from rlsim.policies.hooks import Remembers, Replays
 from rlsim.policies.protocols import Allocation
 
 
-class Archive:
+class ReplayBuffer:
     """Keeps ``view.kept``; without the hooks nothing is kept."""
 
     def __init__(self, allocation: Allocation, view: View) -> None:

@@ -1,8 +1,8 @@
-"""Samples from admission to their fate: the rollout side of the controller.
+"""Samples from admission to their outcome: the rollout side of the controller.
 
 It keeps the ledger: which samples are where, with how many tokens. A sample that is no longer wanted while its
-call, tool or score is under way is *doomed*: its fate is booked when that returns. What may enter, where a call goes,
-in which order it runs and what is given up is asked of the parts.
+call, tool or score is under way is *cancelled*: its outcome is booked when that returns. What may enter, where a call
+goes, in which order it runs and what is given up is asked of the parts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from rlsim.controller.prompts import Loader
+from rlsim.controller.prompts import PromptQueue
 from rlsim.controller.submission import Submission
 from rlsim.core.commands import Abort, CallTool, Command, Score
 from rlsim.core.events import Aborted, Cut, Finished, Noticed, ReplicaLost, Scored, Segments, ToolReturned
@@ -19,7 +19,7 @@ from rlsim.core.view import AFRESH, ANYWHERE, Group, Sample, View
 from rlsim.policies.hooks import Watches
 from rlsim.policies.protocols import Confined, Learns, Policy
 
-Fate = Literal["trained", "dropped_stale", "dropped_surplus", "filtered", "pruned", "failed"]
+Outcome = Literal["trained", "dropped_stale", "dropped_surplus", "filtered", "pruned", "failed"]
 MAX_LOSSES = 1
 """Calls of a sample that may be lost with their replica; at the next one its group is given up."""
 
@@ -31,20 +31,20 @@ class Rollouts:
         self,
         policy: Policy,
         view: View,
-        loader: Loader,
+        prompt_queue: PromptQueue,
         scores: bool,
         out: list[Command],
     ) -> None:
         self.policy, self.view, self.out = policy, view, out
         self.samples: dict[int, Sample] = {}
-        self.fates: dict[int, tuple[str, int]] = {}
-        """Fate and response tokens of samples that are done with."""
+        self.outcomes: dict[int, tuple[str, int]] = {}
+        """Outcome and response tokens of samples that are done with."""
         self.in_tools = 0
         self.completed = False
         """Whether the parts are to be asked what to drop or move: a sample or a group ended, or a timer rang."""
         self._waiting: dict[int, Callable[[Sample], None]] = {}
         """What samples do next that wait for the others of their turn."""
-        self._loader, self._scores = loader, scores
+        self._prompt_queue, self._scores = prompt_queue, scores
         self.entering: deque[Sample] = deque()
         """Members of open groups that wait to be let in one by one."""
         self._learner = policy.ordering if isinstance(policy.ordering, Learns) else None
@@ -64,7 +64,7 @@ class Rollouts:
             _begin_with(sample, event.reused)
         if self._learner is not None and event.reason not in ("chunk", "checked"):
             self._learner.learn(self.view, sample, sample.made_tokens + event.tokens)
-        if sample.doomed:
+        if sample.cancelled:
             self._give_up(sample)
         elif event.reason == "chunk":
             sample.made_tokens += event.tokens
@@ -89,11 +89,11 @@ class Rollouts:
         else:
             self._end(sample)
 
-    def noticed(self, event: Noticed) -> None:
+    def on_watch(self, event: Noticed) -> None:
         """A watched call came to a mark."""
         sample = self.view.generating_samples.get(event.sample)
-        if self._watches is not None and sample is not None and not sample.doomed and not sample.aborting:
-            verdict = self._watches.noticed(self.view, sample, event.tokens, event.value)
+        if self._watches is not None and sample is not None and not sample.cancelled and not sample.aborting:
+            verdict = self._watches.on_watch(self.view, sample, event.tokens, event.value)
             self.prune(verdict.pruned)
             self.truncate(verdict.truncated)
             if not sample.aborting:
@@ -104,14 +104,14 @@ class Rollouts:
         for cut in event.cuts:
             sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
             sample.made_tokens += cut.tokens
-            if sample.doomed:
+            if sample.cancelled:
                 self._give_up(sample)
             elif self._ends_here(sample):
                 self._respond(sample)
             elif sample.destination != -1 and self.accepts_calls:
                 self._submit(sample)
             else:
-                self.park(sample)
+                self.pause(sample)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         """A replica is gone: its calls go on elsewhere, each once; groups that lose one twice are given up."""
@@ -119,21 +119,21 @@ class Rollouts:
         cut = [self._call_lost(lost_call) for lost_call in event.cuts]
         for group in {sample.group.group: sample.group for sample in cut if sample.losses > MAX_LOSSES}.values():
             if group.group in self.view.open:
-                self._loader.vacate(group.target)
+                self._prompt_queue.vacate(group.target)
                 self.abandon(group, "failed")
         for sample in cut:
-            if sample.sample in self.view.parked and self.accepts_calls:
-                self.start(self.view.parked.pop(sample.sample))
+            if sample.sample in self.view.paused and self.accepts_calls:
+                self.start(self.view.paused.pop(sample.sample))
 
     def _call_lost(self, cut: Cut) -> Sample:
-        """Book a call that ended with its replica; its sample is parked, unless nobody wants it."""
+        """Book a call that ended with its replica; its sample is paused, unless nobody wants it."""
         sample = self._call_ended(cut.sample, cut.replica, cut.tokens, cut.segments)
         sample.made_tokens += cut.tokens
-        if sample.doomed:
+        if sample.cancelled:
             self._give_up(sample)
         else:
             sample.losses += 1
-            self.park(sample)
+            self.pause(sample)
         return sample
 
     def _ends_here(self, sample: Sample) -> bool:
@@ -147,7 +147,7 @@ class Rollouts:
         self.in_tools -= 1
         sample.tool_tokens += event.output_tokens
         sample.turn += 1
-        if sample.doomed:
+        if sample.cancelled:
             self._give_up(sample)
         else:
             sample.turn_starts.append((sample.inherited_tokens + sample.response_tokens, sample.tool_tokens))
@@ -158,7 +158,7 @@ class Rollouts:
         """A reward was computed."""
         sample = self.samples[event.sample]
         sample.reward = event.reward
-        if sample.doomed:
+        if sample.cancelled:
             self._give_up(sample)
         else:
             self._end(sample)
@@ -201,13 +201,13 @@ class Rollouts:
         if self.accepts_calls:
             self._submit(sample)
         else:
-            self.park(sample)
+            self.pause(sample)
 
-    def park(self, sample: Sample) -> None:
+    def pause(self, sample: Sample) -> None:
         """Let a sample that runs wait until it is let in again."""
-        sample.state, sample.destination = "parked", -1
+        sample.state, sample.destination = "paused", -1
         self.view.running_samples -= 1
-        self.view.parked[sample.sample] = sample
+        self.view.paused[sample.sample] = sample
 
     # -- ends -----------------------------------------------------------------------------------------
 
@@ -218,11 +218,11 @@ class Rollouts:
         group.ended += 1
         self.completed = True
         if group.ended == group.needed:
-            self._rest(group)
+            self._wait_for_wave(group)
 
-    def _rest(self, group: Group) -> None:
+    def _wait_for_wave(self, group: Group) -> None:
         """All of a group that is needed has ended: allocation says what follows."""
-        self.view.resting[group.group] = group
+        self.view.waiting_for_wave[group.group] = group
         if len(group.members) > group.ended:
             self._spare(group)
 
@@ -230,7 +230,7 @@ class Rollouts:
         """Give up the members that a complete group does not need."""
         surplus = [sample for sample in group.members if sample.state != "ended"]
         group.members = [sample for sample in group.members if sample.state == "ended"]
-        self._doom(surplus, "dropped_surplus", abort=self.policy.allocation.aborts_surplus)
+        self._cancel(surplus, "dropped_surplus", abort=self.policy.allocation.aborts_surplus)
 
     def prune(self, samples: Sequence[Sample]) -> None:
         """Give up members that have not ended; their group needs no others in their place."""
@@ -238,26 +238,26 @@ class Rollouts:
             pruned = [sample for sample in samples if sample.group is group and sample.state != "ended"]
             group.members = [sample for sample in group.members if sample not in pruned]
             group.needed = min(group.needed, len(group.members))
-            self._doom(pruned, "pruned", abort=True)
-            if group.ended == group.needed and group.group not in self.view.resting:
-                self._rest(group)
+            self._cancel(pruned, "pruned", abort=True)
+            if group.ended == group.needed and group.group not in self.view.waiting_for_wave:
+                self._wait_for_wave(group)
 
     def truncate(self, samples: Sequence[Sample]) -> None:
         """Cut calls that are under way; what they have made is the response."""
-        cut = [sample for sample in samples if sample.state == "running" and not sample.doomed]
+        cut = [sample for sample in samples if sample.state == "running" and not sample.cancelled]
         for sample in cut:
             sample.truncated = True
         self.abort(cut)
 
-    def abandon(self, group: Group, fate: Fate) -> None:
+    def abandon(self, group: Group, outcome: Outcome) -> None:
         """Give up an open group, wherever its members are."""
         del self.view.open[group.group]
-        self.view.resting.pop(group.group, None)
+        self.view.waiting_for_wave.pop(group.group, None)
         self.view.dropped_groups += 1
         self._recycle(group)
-        self._doom(group.members, fate, abort=True)
+        self._cancel(group.members, outcome, abort=True)
 
-    def drop(self, group: Group, fate: Fate) -> None:
+    def drop(self, group: Group, outcome: Outcome) -> None:
         """Give up a complete group that the caller has taken out of the buffer."""
         self.view.dropped_groups += 1
         if group.replays:
@@ -265,32 +265,32 @@ class Rollouts:
             return
         self._recycle(group)
         for sample in group.members:
-            self.settle(sample, fate)
+            self.settle(sample, outcome)
 
-    def settle(self, sample: Sample, fate: str) -> None:
+    def settle(self, sample: Sample, outcome: str) -> None:
         """Book what became of a sample."""
-        self.fates[sample.sample] = (fate, sample.response_tokens)
+        self.outcomes[sample.sample] = (outcome, sample.response_tokens)
         del self.samples[sample.sample]
 
     def _recycle(self, group: Group) -> None:
         if self.policy.leftovers.recycles:
             self.view.recycled.append((group.draw, group.recycle + 1))
 
-    def _doom(self, samples: Iterable[Sample], fate: Fate, abort: bool) -> None:
+    def _cancel(self, samples: Iterable[Sample], outcome: Outcome, abort: bool) -> None:
         calls = []
         for sample in samples:
             if sample.state in ("running", "tool", "scoring"):
-                sample.doomed = fate
+                sample.cancelled = outcome
                 if abort and sample.state == "running":
                     calls.append(sample)
             else:
-                self._forget(sample)
-                self.settle(sample, fate)
+                self._withdraw(sample)
+                self.settle(sample, outcome)
         self.abort(calls)
 
-    def _forget(self, sample: Sample) -> None:
+    def _withdraw(self, sample: Sample) -> None:
         """Take a sample that does not run out of where it waits."""
-        self.view.parked.pop(sample.sample, None)
+        self.view.paused.pop(sample.sample, None)
         if self._waiting.pop(sample.sample, None):
             self.view.running_samples -= 1
         if sample.state == "new" and sample in self.entering:
@@ -298,7 +298,7 @@ class Rollouts:
 
     def _give_up(self, sample: Sample) -> None:
         self.view.running_samples -= 1
-        self.settle(sample, sample.doomed)
+        self.settle(sample, sample.cancelled)
 
     def abort(self, samples: Iterable[Sample]) -> None:
         """Cut the calls of samples that are not being cut already."""
@@ -320,7 +320,7 @@ class Rollouts:
         if not leftovers.keeps_unfinished:
             for group in list(view.open.values()):
                 self.abandon(group, "dropped_surplus")
-        view.parked = OrderedDict(sorted(view.parked.items()))
+        view.paused = OrderedDict(sorted(view.paused.items()))
 
     def drop_expired(self) -> None:
         """Complete groups that the leftovers part no longer wants."""

@@ -8,7 +8,7 @@ from rlsim.core.view import View
 from rlsim.policies.protocols import Policy, Polls, Timed
 
 
-class Alarms:
+class PolicyTimers:
     """One timer an instant, whoever asks for it."""
 
     def __init__(self, policy: Policy, view: View, out: list[Command]) -> None:

@@ -36,7 +36,7 @@ class Pool:
     name: str
     first: int
     count: int
-    seats: int
+    slots: int
     """Of one replica."""
     shares_gpus_with: str = ""
     """The pool on whose GPUs these replicas run, replica by replica; empty on GPUs of their own."""
@@ -76,7 +76,7 @@ class RunSizes:
     group_size: int
     replicas: int
     max_num_seqs: int
-    """Seats of one replica; with pools, of a replica of the pool that has the fewest."""
+    """Slots of one replica; with pools, of a replica of the pool that has the fewest."""
     pools: tuple[Pool, ...] = ()
     """Pool after pool, all replicas; empty where they are alike."""
     classes: tuple[RequestClass, ...] = ONE_CLASS
@@ -90,9 +90,9 @@ class RunSizes:
         return as_made(self)
 
     @property
-    def seats(self) -> int:
-        """Seats of all replicas."""
-        return sum(pool.count * pool.seats for pool in self.pools) or self.replicas * self.max_num_seqs
+    def slots(self) -> int:
+        """Slots of all replicas."""
+        return sum(pool.count * pool.slots for pool in self.pools) or self.replicas * self.max_num_seqs
 
     def pool(self, name: str, field: str) -> Pool:
         """The pool of that name, which a part's ``field`` gave; ``ParameterError`` when there is none."""
@@ -109,10 +109,10 @@ class Sample:
 
     __slots__ = (
         "aborting",
+        "cancelled",
         "cap_tokens",
         "checked",
         "destination",
-        "doomed",
         "fork",
         "group",
         "inherited_tokens",
@@ -133,7 +133,7 @@ class Sample:
 
     def __init__(self, sample: int, group: Group, member: int) -> None:
         self.sample, self.group, self.member = sample, group, member
-        self.state: Literal["new", "running", "tool", "scoring", "waiting", "parked", "ended"] = "new"
+        self.state: Literal["new", "running", "tool", "scoring", "waiting", "paused", "ended"] = "new"
         self.replica = -1
         self.losses = 0
         """Calls of it that ended because their replica was lost."""
@@ -143,8 +143,8 @@ class Sample:
         """Whether an abort of its call is under way."""
         self.destination = -1
         """Where the call goes once it has been cut, if it is to move; ``ANYWHERE``, ``AFRESH``: where dispatch says."""
-        self.doomed = ""
-        """The fate that awaits it when its call, tool or score returns; empty while it is wanted."""
+        self.cancelled = ""
+        """The outcome that awaits it when its call, tool or score returns; empty while it is wanted."""
         self.reward: float | None = None
         """What it earned, once it is scored; None where nobody decides it."""
         self.cap_tokens = 0
@@ -261,7 +261,7 @@ class View:
     """Of these, the complete ones that allocation rejected."""
     open: dict[int, Group] = field(default_factory=dict)
     """Groups admitted and not yet complete, in order of admission."""
-    resting: dict[int, Group] = field(default_factory=dict)
+    waiting_for_wave: dict[int, Group] = field(default_factory=dict)
     """Of these, the ones whose members have all ended, for allocation to say what follows."""
     generating_samples: dict[int, Sample] = field(default_factory=dict)
     """Samples with a call on a replica."""
@@ -273,7 +273,7 @@ class View:
     """Samples generating, in a tool, being scored or waiting for the others of their turn."""
     ready: OrderedDict[int, Group] = field(default_factory=OrderedDict)
     """Complete groups that wait for the trainer, in order of completion."""
-    parked: OrderedDict[int, Sample] = field(default_factory=OrderedDict)
+    paused: OrderedDict[int, Sample] = field(default_factory=OrderedDict)
     """Samples that were cut and wait to be resumed, oldest group first."""
     recycled: deque[tuple[int, int]] = field(default_factory=deque)
     """Prompts of dropped groups that wait to be drawn again: (draw, times given back), oldest first."""

@@ -149,7 +149,7 @@ class Replica:
             finished += rank.advance(self.steps, self._leave(rank) if self._leaving else ())
             for request in rank.first_tokens:
                 request.first_token = now
-            self.marked += [mark for mark in rank.marks.passed if mark[0].finish_at >= 0]
+            self.marked += [mark for mark in rank.token_watch.passed if mark[0].finish_at >= 0]
         for request in finished:
             del self._rank_of[request.sample]
         self.total_steps += self.steps

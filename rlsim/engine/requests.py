@@ -156,7 +156,7 @@ def _step_of(mark: tuple[int, int]) -> int:
     return mark[0]
 
 
-class Marks:
+class TokenWatch:
     """The next mark of every decode of one engine that has one."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from rlsim.engine.admission import AdmissionTest, Chunk, PacedChunks
 from rlsim.engine.kvcache import BlockPool, PrefixCache
 from rlsim.engine.queues import WaitingQueue, waiting_queue
-from rlsim.engine.requests import Authorship, EngineLimits, Marks, Request
+from rlsim.engine.requests import Authorship, EngineLimits, Request, TokenWatch
 from rlsim.engine.steptime import StepTime
 
 
@@ -46,7 +46,7 @@ class Scheduler:
         self.preempted: list[int] = []
         self.first_tokens: list[Request] = []
         """Requests that got their first token in the last ``advance``."""
-        self.marks = Marks()
+        self.token_watch = TokenWatch()
         self.authors = Authorship()
         self.decoded_tokens = self.prefill_tokens = self.preemptions = self.lost_tokens = 0
         """Of those decoded, sampled in steps during which their requests were aborted."""
@@ -153,8 +153,8 @@ class Scheduler:
         self._decode(steps)
         self._granted.clear()
         finished = self._finish_decodes()
-        if self.marks:
-            self.marks.advance(self.step, self.running)
+        if self.token_watch:
+            self.token_watch.advance(self.step, self.running)
         if self._stalled:
             self._revive()
         for request, tokens in self.chunks:
@@ -194,7 +194,7 @@ class Scheduler:
         finish = self._finish
         while finish[0][2].finish_at != finish[0][0]:
             heapq.heappop(finish)
-        steps = self.marks.steps_to_next(self.step, finish[0][0] - self.step)
+        steps = self.token_watch.steps_to_next(self.step, finish[0][0] - self.step)
         if self._test is not None and self._test.refused_until > self.step:
             steps = min(steps, self._test.refused_until - self.step)
         if (steps // self.limits.block_size + 1) * self.decodes <= self.pool.free:
@@ -339,7 +339,7 @@ class Scheduler:
             self.first_tokens.append(request)
             if self.length is not None:
                 request.target_tokens = self.length(request, self.authors.version)
-        self.marks.token_of_prefill(request)
+        self.token_watch.token_of_prefill(request)
         self._begin_decoding(request)
         if request.finish_at > self.step:
             return False
@@ -355,7 +355,7 @@ class Scheduler:
         request.finish_at = self.step + max(0, last - request.tokens)
         heapq.heappush(self._finish, (request.finish_at, request.entry, request))
         if request.marks:
-            self.marks.expect(request, self.step)
+            self.token_watch.expect(request, self.step)
 
     def _stop_decoding(self, request: Request) -> None:
         self.authors.credit_steps(request, request.joined_at, self.step)

@@ -41,7 +41,7 @@ class Horizon:
         self._controller, self._budget, self.steps = controller, budget, steps
         self._iterations = 0
         self._begun: set[int] = set()
-        self._response_tokens = self._trained_tokens = self._fates_read = 0
+        self._response_tokens = self._trained_tokens = self._outcomes_read = 0
         self.ended_by = ""
         """The keys by which the run is over; empty while it is not."""
 
@@ -67,10 +67,10 @@ class Horizon:
 
     def used(self, now: Ticks, budget: Budget) -> dict[str, float]:
         """What was used by ``now``; tokens are response tokens: of calls that ended, of samples trained on."""
-        fates = self._controller.fates
-        settled = islice(fates.values(), self._fates_read, None)
-        self._trained_tokens += sum(tokens for fate, tokens in settled if fate == "trained")
-        self._fates_read = len(fates)
+        outcomes = self._controller.outcomes
+        settled = islice(outcomes.values(), self._outcomes_read, None)
+        self._trained_tokens += sum(tokens for outcome, tokens in settled if outcome == "trained")
+        self._outcomes_read = len(outcomes)
         gpu_seconds = to_seconds(now) * budget.gpus
         return {
             "rollouts": len(self._begun),
@@ -91,7 +91,7 @@ def deadlock_report(now: Ticks, controller: Controller, log: RunLog, steps: int,
         f"  gate: {view.gate or 'open'} (since {to_seconds(since):.3f} s); trainer: {view.trainer}\n"
         f"  complete groups waiting: {len(view.ready)} of {view.shape.prompts_per_step} for a batch; "
         f"open groups: {view.open_groups}\n"
-        f"  samples in flight: {view.running_samples} ({calls} calls on replicas); parked: {len(view.parked)}"
+        f"  samples in flight: {view.running_samples} ({calls} calls on replicas); parked: {len(view.paused)}"
     )
 
 
@@ -101,12 +101,14 @@ def final_rows(controller: Controller, tokens_under_way: dict[int, int], begun: 
     Calls asked for by the very last decision were never begun: samples that had no call before, which are not in
     ``begun``, are left out, resumed ones still wait.
     """
-    rows = [FinalRow(sample, fate, tokens) for sample, (fate, tokens) in controller.fates.items()]
+    rows = [FinalRow(sample, outcome, tokens) for sample, (outcome, tokens) in controller.outcomes.items()]
     for sample in controller.samples.values():
         under_way = sample.sample in tokens_under_way or sample.state in ("tool", "scoring", "waiting")
         if under_way or sample.sample in begun or sample.state != "running":
-            fate = "in_flight" if under_way else "buffered"
-            rows.append(FinalRow(sample.sample, fate, sample.response_tokens + tokens_under_way.get(sample.sample, 0)))
+            outcome = "in_flight" if under_way else "buffered"
+            rows.append(
+                FinalRow(sample.sample, outcome, sample.response_tokens + tokens_under_way.get(sample.sample, 0))
+            )
     return sorted(rows)
 
 

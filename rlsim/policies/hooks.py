@@ -67,12 +67,12 @@ class NeedsRewards(Protocol):
 
 @runtime_checkable
 class Extends(Protocol):
-    """Allocation in waves (hook H2): a group whose members have all ended rests until it says what follows."""
+    """Allocation in waves (hook H2): a group whose members have all ended waits until it says what follows."""
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        """(group, further samples) for groups of ``view.resting``; 0: it is complete. Asked when a group rests.
+        """(group, further samples) for groups of ``view.waiting_for_wave``; 0: it is complete. Asked as groups wait.
 
-        Groups that are not named rest on.
+        Groups that are not named wait on.
         """
         ...
 
@@ -141,7 +141,7 @@ class Watches(Protocol):
         """What is to be noticed of the call about to be submitted."""
         ...
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """A watched sample came to a mark; what becomes of it and its group now."""
         ...
 

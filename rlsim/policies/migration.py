@@ -21,7 +21,7 @@ def movable(view: View, replicas: set[int]) -> dict[int, list[Sample]]:
     """Calls of some replicas that are wanted and not being cut, by replica, oldest first."""
     calls: dict[int, list[Sample]] = {replica: [] for replica in replicas}
     for sample in view.generating_samples.values():
-        if sample.replica in calls and not (sample.aborting or sample.doomed):
+        if sample.replica in calls and not (sample.aborting or sample.cancelled):
             calls[sample.replica].append(sample)
     return calls
 

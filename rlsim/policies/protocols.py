@@ -128,7 +128,7 @@ class WatchesEss(Protocol):
         ...
 
 
-class Leftovers(Protocol):
+class Retention(Protocol):
     """What becomes of stale, surplus and unfinished work?"""
 
     @property
@@ -327,7 +327,7 @@ class Policy:
     admission: Admission
     batching: Batching
     update: Update
-    leftovers: Leftovers
+    leftovers: Retention
     dispatch: Dispatch
     placement: Placement
     ordering: Ordering = field(default_factory=Fcfs)

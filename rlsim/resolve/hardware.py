@@ -40,7 +40,7 @@ class ResolvedPool:
     """Equal replicas, with every name resolved; without ``rollout.pools`` all of them are one nameless pool."""
 
     place: Pool
-    """Name, numbers and seats, as policies see them."""
+    """Name, numbers and slots, as policies see them."""
     rollout: Rollout
     """The rollout section as it holds for this pool."""
     device: Device

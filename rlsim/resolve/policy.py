@@ -26,7 +26,7 @@ def make_shape(scenario: Scenario) -> RunSizes:
         scenario.workload.prompts_per_step,
         scenario.workload.group_size,
         replicas,
-        min(place.seats for place in places),
+        min(place.slots for place in places),
         places if scenario.rollout.pools else (),
         classes=tuple(RequestClass(name, spec.weight, spec.priority) for name, spec in classes.items()) or ONE_CLASS,
         lent_replicas=range(max(0, replicas - shared), replicas),  # The last ones.

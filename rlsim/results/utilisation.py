@@ -139,7 +139,7 @@ def verl_utilisation(read: Digest, window: Measured) -> VerlUtilisation:
         place[len(starts) :], minlength=len(times)
     )
     active = np.cumsum(changes)
-    cap = min(read.run.plan.shape.seats, int(active.max(initial=0)))
+    cap = min(read.run.plan.shape.slots, int(active.max(initial=0)))
     edges = np.clip(np.append(times, read.run.log.end), window.start, window.end)
     busy = float((np.diff(edges) * np.minimum(active, cap)).sum()) / TICKS_PER_SECOND
     rollout = busy / (cap * allocated_seconds) if cap and allocated_seconds > 0 else 0.0

@@ -35,7 +35,8 @@ class TwoWaves(Plain):
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
         size = view.shape.group_size
         return [
-            (number, int(group.ended == size and len(set(group.rewards)) < 2)) for number, group in view.resting.items()
+            (number, int(group.ended == size and len(set(group.rewards)) < 2))
+            for number, group in view.waiting_for_wave.items()
         ]
 
 
@@ -45,7 +46,7 @@ class Together(Plain):
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
         first = next(iter(view.open.values())).target
-        batch = [group for group in view.resting.values() if group.target == first]
+        batch = [group for group in view.waiting_for_wave.values() if group.target == first]
         if any(group.ended > view.shape.group_size for group in batch):
             return [(group.group, 0) for group in batch]
         return [(group.group, 1) for group in batch] if len(batch) == view.shape.prompts_per_step else []
@@ -101,7 +102,7 @@ class Pruner(Plain):
     def watch(self, view: View, sample: Sample) -> Watch:
         return Watch("quality", (8, 16))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         if tokens == 8:
             return GO_ON
         return Verdict([other for other in sample.group.members if other is not sample and other.state != "ended"])
@@ -116,7 +117,7 @@ class Cutter(Plain):
     def watch(self, view: View, sample: Sample) -> Watch:
         return Watch("confidence", (4, 12, 20))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         if tokens == 4:
             return Verdict(truncated=[sample] if sample.member == 1 else ())
         last = sample.group.members[-1]

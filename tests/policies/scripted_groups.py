@@ -43,14 +43,14 @@ def rest(view: View, group: Group, rewards: Sequence[float]) -> None:
     for member, reward in zip(waiting, rewards, strict=True):
         member.state, member.reward = "ended", reward
     group.ended = len(group.members)
-    view.resting[group.group] = group
+    view.waiting_for_wave[group.group] = group
 
 
 def extended(part: Any, view: View) -> dict[int, int]:
     """What the part says of resting groups, carried out: 0 closes a group."""
     told = dict(part.extend(view))
     for number, count in told.items():
-        group = view.resting.pop(number)
+        group = view.waiting_for_wave.pop(number)
         if count:
             enlarge(group, count)
         else:
@@ -63,7 +63,7 @@ def complete(part: Any, view: View, prompt: int, rewards: Sequence[float], numbe
     group = Group(number, number, 0, 7, view.version, 0, prompt=prompt)
     enlarge(group, len(rewards))
     rest(view, group, rewards)
-    del view.resting[number]
+    del view.waiting_for_wave[number]
     part.observe(view, group)
     return group
 

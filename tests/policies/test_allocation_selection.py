@@ -179,10 +179,10 @@ def test_entropy_is_read_on_the_first_tokens_and_a_low_reading_ends_the_group() 
     assert watch is not None
     assert (watch.signal, watch.marks) == ("entropy", (16,))
     assert part.watch(view, second) is None
-    assert part.noticed(view, first, 16, 0.2) == Verdict()
-    assert part.noticed(view, first, 16, 0.19) == Verdict(pruned=tuple(group.members))
+    assert part.on_watch(view, first, 16, 0.2) == Verdict()
+    assert part.on_watch(view, first, 16, 0.19) == Verdict(pruned=tuple(group.members))
     second.state = "ended"
-    assert part.noticed(view, first, 16, 0.19) == Verdict()
+    assert part.on_watch(view, first, 16, 0.19) == Verdict()
     first.made_tokens = 16
     assert part.watch(view, first) is None
 

@@ -59,7 +59,7 @@ def test_uncertain_turns_in_a_row_stop_branching_and_a_child_goes_on_where_its_p
 
 def test_what_a_tree_is_short_of_begins_at_the_prompt() -> None:
     part, view = started("spark")
-    view.resting = {5: grown(5, [1.0]), 6: grown(6, [1.0, 0.0, 0.0, 0.0])}
+    view.waiting_for_wave = {5: grown(5, [1.0]), 6: grown(6, [1.0, 0.0, 0.0, 0.0])}
     assert part.extend(view) == [(5, 3), (6, 0)]
 
 
@@ -67,9 +67,9 @@ def test_echo_branches_by_its_own_entropy_and_the_doubt_of_its_group() -> None:
     part, view = started("echo", size=64, max_width=8)
     group = grown(0, [None, None])
     sure, unsure = NormalDist().inv_cdf(0.9), 0.0
-    assert part.noticed(view, group.members[0], 64, unsure) == GO_ON
+    assert part.on_watch(view, group.members[0], 64, unsure) == GO_ON
     assert part.branch(view, group.members[0], 64, unsure) == 4  # 8 * 4 * 0.5 * 0.5 * (1 - 0.5)
-    part.noticed(view, group.members[1], 64, sure)
+    part.on_watch(view, group.members[1], 64, sure)
     assert part.branch(view, group.members[1], 64, sure) == 1  # 8 * 4 * 0.9 * 0.1 * (1 - 0.7) = 0.864
 
 
@@ -78,10 +78,10 @@ def test_echo_gives_up_what_stays_unsure_but_not_the_last_member() -> None:
     group = grown(0, [None, None])
     low, high = NormalDist().inv_cdf(0.3), NormalDist().inv_cdf(0.6)
     first = group.members[0]
-    told = [part.noticed(view, first, 64, value) for value in (low, high, low, low)]
+    told = [part.on_watch(view, first, 64, value) for value in (low, high, low, low)]
     assert told == [GO_ON, GO_ON, GO_ON, Verdict(pruned=(first,))]
     group.members = [first]
-    assert part.noticed(view, first, 64, low) == GO_ON
+    assert part.on_watch(view, first, 64, low) == GO_ON
 
 
 def test_trace_takes_the_anchor_whose_success_is_most_doubtful() -> None:

@@ -285,8 +285,8 @@ class ScriptedWorld(RuleBasedStateMachine):
         ended = Counter(sample // size for sample, tally in self.tallies.items() if tally.ended)
         begun = {sample // size for sample in self.tallies}
         complete = {group for group, count in ended.items() if count >= SHAPE.group_size}
-        doomed = {sample.sample for sample in self.controller.samples.values() if sample.doomed}
-        given_up = {sample // size for sample in self.controller.fates.keys() | doomed}
+        cancelled = {sample.sample for sample in self.controller.samples.values() if sample.cancelled}
+        given_up = {sample // size for sample in self.controller.outcomes.keys() | cancelled}
         assert set(view.open) == begun - complete - given_up
         assert view.started_groups == len(begun)
 
@@ -295,7 +295,7 @@ class ScriptedWorld(RuleBasedStateMachine):
         for group in self.controller.view.ready.values():
             assert group.members
             assert len(group.members) == SHAPE.group_size or not self.is_uniform()
-            assert all(self.tallies[sample.sample].ended and not sample.doomed for sample in group.members)
+            assert all(self.tallies[sample.sample].ended and not sample.cancelled for sample in group.members)
 
     @invariant()
     def a_round_that_is_cleared_cuts_every_call(self) -> None:
@@ -321,13 +321,13 @@ class ScriptedWorld(RuleBasedStateMachine):
         view = self.controller.view
         ready = [sample.sample for group in view.ready.values() for sample in group.members]
         running = [*self.calls, *self.tools, *self.scoring, *self.waiting()]
-        places = [*running, *view.parked, *ready, *self.controller.fates]
+        places = [*running, *view.paused, *ready, *self.controller.outcomes]
         assert len(places) == len(set(places))
-        assert not self.controller.samples.keys() & self.controller.fates.keys()
+        assert not self.controller.samples.keys() & self.controller.outcomes.keys()
 
     @invariant()
     def every_token_that_was_made_is_in_the_ledger(self) -> None:
-        settled = sum(tokens for _, tokens in self.controller.fates.values())
+        settled = sum(tokens for _, tokens in self.controller.outcomes.values())
         live = self.controller.samples.values()
         assert settled + sum(sample.response_tokens for sample in live) == self.tokens
         assert all(sum(tokens for _, tokens in one.segments) == one.response_tokens for one in live)

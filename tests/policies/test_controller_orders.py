@@ -39,7 +39,7 @@ def test_a_call_that_ends_between_abort_and_aborted_keeps_its_tokens_and_its_gro
     assert [controller.handle(3, stop(call, 5)) for call in calls[6:8]] == [[], []]
     assert controller.handle(4, stop(calls[8], 5)) == [SetRole("train")]
     assert controller.handle(5, Aborted(())) == []
-    assert {sample: controller.fates[sample] for sample in (6, 7, 8)} == dict.fromkeys(
+    assert {sample: controller.outcomes[sample] for sample in (6, 7, 8)} == dict.fromkeys(
         (6, 7, 8), ("dropped_surplus", 5)
     )
 
@@ -54,7 +54,7 @@ def test_a_score_of_an_aborted_group_is_waited_for_and_then_given_up_with_it() -
     assert controller.handle(4, Aborted(tuple(Cut(sample, 0, 0, ()) for sample in (7, 8)))) == []
     assert controller.view.trainer == "clearing"
     assert controller.handle(5, Scored(6)) == [SetRole("train")]
-    assert {controller.fates[sample][0] for sample in (6, 7, 8)} == {"dropped_surplus"}
+    assert {controller.outcomes[sample][0] for sample in (6, 7, 8)} == {"dropped_surplus"}
 
 
 def test_a_tool_that_returns_while_a_round_is_cleared_waits_for_the_next_round() -> None:
@@ -64,7 +64,7 @@ def test_a_tool_that_returns_while_a_round_is_cleared_waits_for_the_next_round()
         controller.handle(2, stop(call))
     controller.handle(3, Aborted(tuple(Cut(call.sample, call.replica, 1, ((0, 1),)) for call in calls[7:])))
     assert controller.handle(4, ToolReturned(6, 9)) == [SetRole("train")]
-    assert list(controller.view.parked) == [6, 7, 8]
+    assert list(controller.view.paused) == [6, 7, 8]
     for event in (RoleSet("train"), Trained(0), RoleSet("rollout")):
         controller.handle(5, event)
     resumed = [made for made in controller.handle(6, Synced(1)) if isinstance(made, Submit)][:3]

@@ -19,9 +19,9 @@ from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.core.view import RunSizes, View
 from rlsim.policies.admission.bounded_staleness import CumulativeCapacity
-from rlsim.policies.leftovers import KeepAll
 from rlsim.policies.protocols import Policy
 from rlsim.policies.registry import make_part
+from rlsim.policies.retention import KeepAll
 
 few = settings(max_examples=8, deadline=None)
 seeds = st.integers(0, 10_000)

@@ -25,7 +25,7 @@ from rlsim.core.events import Synced
 from rlsim.core.loads import Loads
 from rlsim.core.log import RunLog
 from rlsim.core.view import Group, RunSizes, View
-from rlsim.policies.leftovers import OffPolicySteps
+from rlsim.policies.retention import OffPolicySteps
 from rlsim.resolve import ResolveError, resolve
 
 few = settings(max_examples=8, deadline=None)

@@ -43,7 +43,7 @@ def test_what_was_made_is_scored_and_counts_as_truncated(told: tuple[Controller,
     assert [(type(one), one.sample) for one in made] == [(Score, 0), (Score, 1)]
     assert [controller.samples[number].truncated for number in range(3)] == [True, True, False]
     assert [controller.samples[number].response_tokens for number in range(3)] == [9, 12, 0]
-    assert not controller.view.parked
+    assert not controller.view.paused
 
 
 @pytest.mark.parametrize(("reason", "truncated"), [("stop", False), ("length", False), ("tool", True), ("chunk", True)])
@@ -63,7 +63,7 @@ def test_a_call_that_made_nothing_goes_on(told: tuple[Controller, dict[int, Subm
     controller, calls = told
     made = controller.handle(3, Aborted((cut(calls[0], 0), cut(calls[1], 12))))
     assert [one.sample for one in made if isinstance(one, Score)] == [1]
-    assert controller.samples[0].state in ("running", "parked")
+    assert controller.samples[0].state in ("running", "paused")
     assert not controller.samples[0].truncated
 
 

@@ -16,7 +16,7 @@ from rlsim.policies.hooks import Pick, Verdict
 def read(part: Any, view: View, group: Group, tokens: int, *values: float | None) -> list[Verdict]:
     """Members of a group come to a mark one after the other, with these readings; None: that one does not."""
     pairs = zip(group.members, values, strict=True)
-    return [part.noticed(view, member, tokens, value) for member, value in pairs if value is not None]
+    return [part.on_watch(view, member, tokens, value) for member, value in pairs if value is not None]
 
 
 def numbers(samples: Any) -> list[int]:
@@ -219,7 +219,7 @@ def cap(part: Any, view: View, group: Group, member: int = 1) -> int:
 def test_prune_opd_ends_a_response_at_low_readings_in_a_row() -> None:
     part, view = prune_opd()
     sample = opened(part, view, 0).members[0]
-    found = [part.noticed(view, sample, 10 * place, value) for place, value in enumerate((0.6, 0.7, 0.6, 0.5), 1)]
+    found = [part.on_watch(view, sample, 10 * place, value) for place, value in enumerate((0.6, 0.7, 0.6, 0.5), 1)]
     assert [numbers(verdict.truncated) for verdict in found] == [[], [], [], [0]]
 
 
@@ -253,7 +253,7 @@ def test_adwin_probes_run_to_their_end_and_set_the_window() -> None:
     assert part.watch(view, group.members[0]).marks == tuple(range(4, 101, 4))
     assert part.watch(view, group.members[1]) is None
     for tokens, value in ((24, 0.8), (28, 0.6), (32, 0.5), (36, 0.5), (40, 0.5)):
-        assert part.noticed(view, group.members[0], tokens, value) == Verdict()
+        assert part.on_watch(view, group.members[0], tokens, value) == Verdict()
     assert cap(part, view, group) == 24  # the last look before the two low ones
     ended(part, view, group, [0.0] * 4, [60] * 4)
     assert cap(part, view, group) == 24
@@ -317,10 +317,10 @@ def test_espo_sums_smoothed_regret_along_the_response() -> None:
     part, view = made("espo", margin=0.0, least_seen=2, every_tokens=8)
     group = opened(part, view, 0)
     read(part, view, group, 8, 3.0, -1.0, 1.0, 1.0)  # means 3, 1, 1, 1: regrets 0, 2, 0, 0
-    assert part.noticed(view, group.members[2], 16, 5.0) == Verdict()
-    assert part.noticed(view, group.members[0], 16, 5.0) == Verdict()
+    assert part.on_watch(view, group.members[2], 16, 5.0) == Verdict()
+    assert part.on_watch(view, group.members[0], 16, 5.0) == Verdict()
     # the second has 1 of before, then 1/2 * 1 + 1/2 * 0: 3/2 against 0 for the others
-    assert numbers(part.noticed(view, group.members[1], 16, 5.0).truncated) == [1]
+    assert numbers(part.on_watch(view, group.members[1], 16, 5.0).truncated) == [1]
 
 
 def test_espo_ends_nobody_before_it_has_seen_enough() -> None:

@@ -38,22 +38,22 @@ class FixedPool:
         return self.partial_rollout_pool_size - view.running_samples, "concurrency"
 
 
-class Seats:
+class ConcurrencyLimit:
     """Places in flight, without a bound on lag."""
 
     unit: ClassVar[Unit] = "sample"
     replaces_finished: ClassVar[bool] = True
     runs_ahead: ClassVar[bool] = True
 
-    def __init__(self, seats: int) -> None:
-        self._seats = seats
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
 
     def capacity(self, view: View) -> tuple[int, str]:
-        """Free seats."""
-        return self._seats - view.running_samples, "concurrency"
+        """Free slots."""
+        return self._slots - view.running_samples, "concurrency"
 
 
-class LaggedSeats:
+class LaggedConcurrencyLimit:
     """Places in flight, as long as the samples begun stay ``ahead_groups`` ahead at most.
 
     It counts samples, not groups: a group that waits half begun for a seat keeps its claim to one.
@@ -62,19 +62,19 @@ class LaggedSeats:
     unit: ClassVar[Unit] = "sample"
     counts_begun_samples: ClassVar[bool] = True
 
-    def __init__(self, seats: int, ahead_groups: int, groups_per_version: int, prompts_per_step: int) -> None:
-        self._seats, self._begun = seats, 0
+    def __init__(self, slots: int, ahead_groups: int, groups_per_version: int, prompts_per_step: int) -> None:
+        self._slots, self._begun = slots, 0
         self.ahead_groups, self.groups_per_version = ahead_groups, groups_per_version
         self.batches_per_version = groups_per_version // prompts_per_step
         self.runs_ahead = ahead_groups > 0 or groups_per_version > prompts_per_step
 
     def capacity(self, view: View) -> tuple[int, str]:
-        """The tighter of seats and lag."""
+        """The tighter of slots and lag."""
         groups = self.ahead_groups + (view.version + 1) * self.groups_per_version + view.dropped_groups
         lag = groups * view.shape.group_size - self._begun
-        seats = self._seats - view.running_samples
-        self._begun += max(0, min(lag, seats))
-        return (lag, "staleness") if lag <= seats else (seats, "concurrency")
+        slots = self._slots - view.running_samples
+        self._begun += max(0, min(lag, slots))
+        return (lag, "staleness") if lag <= slots else (slots, "concurrency")
 
 
 @part("admission", "free-running")
@@ -93,16 +93,16 @@ class FreeRunning:
     samples_per_version: int | None = None
     """Samples trained on between publications, rounded up to whole steps; None to count steps."""
 
-    def start(self, shape: RunSizes) -> Seats | LaggedSeats:
+    def start(self, shape: RunSizes) -> ConcurrencyLimit | LaggedConcurrencyLimit:
         """Refuse numbers that admit nothing."""
         at_least("llm_max_rollouts", self.llm_max_rollouts, 1)
         at_least("steps_per_version", self.steps_per_version, 1)
-        seats = self.llm_max_rollouts * shape.replicas
+        slots = self.llm_max_rollouts * shape.replicas
         if self.max_lag_samples is None:
-            return Seats(seats)
+            return ConcurrencyLimit(slots)
         at_least("max_lag_samples", self.max_lag_samples, 0)
         ahead = -(-self.max_lag_samples // shape.group_size)
-        return LaggedSeats(seats, ahead, self._steps(shape) * shape.prompts_per_step, shape.prompts_per_step)
+        return LaggedConcurrencyLimit(slots, ahead, self._steps(shape) * shape.prompts_per_step, shape.prompts_per_step)
 
     def _steps(self, shape: RunSizes) -> int:
         if self.samples_per_version is None:

@@ -27,7 +27,7 @@ class Arrivals:
     def capacity(self, view: View) -> tuple[int, str]:
         """Requests that have come and did not enter, and those that were cut and resume."""
         self._advance(view)
-        cut = {sample.group.group for sample in view.parked.values()}
+        cut = {sample.group.group for sample in view.paused.values()}
         return self._arrived - view.started_groups + len(cut), "arrivals"
 
     def wake_at(self, view: View) -> Ticks:

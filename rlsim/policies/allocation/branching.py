@@ -54,8 +54,8 @@ class _Tree:
         return self._watch
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        """What is left of a resting group begins at the prompt."""
-        return [(number, members_left(view, group)) for number, group in view.resting.items()]
+        """What is left of a group whose members have ended begins at the prompt."""
+        return [(number, members_left(view, group)) for number, group in view.waiting_for_wave.items()]
 
 
 @part("allocation", "spark")
@@ -104,7 +104,7 @@ class Sparks(_Tree):
         for sample in group.members:
             self._row.pop(sample.sample, None)
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Nobody is given up."""
         return GO_ON
 
@@ -171,7 +171,7 @@ class Confidences(_Tree):
             self._last.pop(sample.sample, None)
             self._low.pop(sample.sample, None)
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """The sample itself, once it has been unsure for too long and others are left."""
         sure = self._last[sample.sample] = _NORMAL.cdf(value)
         low = self._low[sample.sample] = self._low.get(sample.sample, 0) + 1 if sure < self.spec.low else 0

@@ -120,7 +120,7 @@ class _Windowed(WholeGroups):
         marks = every(self._spec.every_tokens, self._spec.most_window_tokens)
         return Watch("teacher-overlap", marks) if self._is_probe(sample) else None
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Where a probe parts from the teacher, its agreement ends; the probe itself goes on."""
         if sample.sample not in self._parted and self._drifts.read(sample.sample, value):
             self._parted.add(sample.sample)
@@ -188,7 +188,7 @@ class _Probing:
         """The overlap at the probe length, in the first turn."""
         return None if sample.turn else Watch("teacher-overlap", (self._spec.probe_tokens,))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Once all have come to the probe length, or ended: the worst end here."""
         overlaps = self._overlaps.setdefault(sample.group.group, {})
         overlaps[sample.sample] = value
@@ -259,7 +259,7 @@ class _Pruning(WholeGroups):
         """The overlap, every so many tokens."""
         return Watch("teacher-overlap", every(self._spec.every_tokens, self._spec.most_window_tokens))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Whether this is a drift."""
         if not self._drifts.read(sample.sample, value):
             return GO_ON
@@ -334,7 +334,7 @@ class _Following(WholeGroups):
         """Repetition, every so many tokens."""
         return Watch("repetition", every(self._spec.every_tokens, self._spec.most_cap_tokens))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Remember where a repetition was found first; the response goes on."""
         if value >= 0.5:
             self._repeats.setdefault(sample.sample, tokens - self._spec.every_tokens)

@@ -69,7 +69,7 @@ class _Pruner(WholeGroups):
         """The head's score at the mark, in the first turn."""
         return None if sample.turn else Watch("quality", (self._spec.mark_tokens,))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Once all have come to the mark, or ended: who is given up."""
         self._predicted[sample.sample] = self._head.read(sample.sample, tokens, value)
         members = sample.group.members
@@ -181,7 +181,7 @@ class _Dual:
         """A notice at the horizon, in the first turn; what it reads does not matter."""
         return None if sample.turn else Watch("entropy", (self._spec.mark_tokens,))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Whether it goes on, by hash."""
         survival = self._spec.survival
         if len(sample.group.members) <= LEAST_KEPT:
@@ -247,7 +247,7 @@ class _Regretting(WholeGroups):
         """The model's confidence, every so many tokens."""
         return Watch("confidence", every(self._spec.every_tokens, self._spec.last_look_tokens))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Whether the cumulative regret is above its expectation by more than the margin."""
         usual = self._confidence[tokens]
         usual.add(value)
@@ -306,7 +306,7 @@ class _Stopping(WholeGroups):
         """The predictor's score, every so many tokens."""
         return Watch("quality", every(self._spec.every_tokens, self._spec.last_look_tokens))
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         """Whether failure is certain enough."""
         success = self._head.read(sample.sample, tokens, value)
         fails = success is not None and 1 - success >= self._spec.failure_confidence

@@ -127,8 +127,8 @@ class RoundwiseSampling:
         return Size(view.shape.group_size, view.shape.group_size)
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        """All groups that rest are complete, with the last of the round."""
-        return () if view.running_samples else [(number, 0) for number in view.resting]
+        """All groups that wait are complete, with the last of the round."""
+        return () if view.running_samples else [(number, 0) for number in view.waiting_for_wave]
 
     def observe(self, view: View, group: Group) -> None:
         """Nothing is remembered."""

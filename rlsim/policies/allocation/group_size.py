@@ -98,7 +98,7 @@ class _Deeper:
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
         return [
             (number, self.extra(mean([solved(reward) for reward in group.rewards])) if self._begun(group) else 0)
-            for number, group in view.resting.items()
+            for number, group in view.waiting_for_wave.items()
         ]
 
     def _begun(self, group: Group) -> bool:
@@ -191,7 +191,7 @@ class _Testing:
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
         return [
             (number, self._second if first_wave(group, self._first) and self._surprised(view, group) else 0)
-            for number, group in view.resting.items()
+            for number, group in view.waiting_for_wave.items()
         ]
 
     def _surprised(self, view: View, group: Group) -> bool:

@@ -174,7 +174,7 @@ class _Checking(BestOfPool):
         before = sample.turn == 0 and sample.made_tokens < self._part.check_tokens
         return Watch("entropy", (self._part.check_tokens,)) if before and sample.member == 0 else None
 
-    def noticed(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
+    def on_watch(self, view: View, sample: Sample, tokens: int, value: float) -> Verdict:
         members = sample.group.members
         fresh = all(member.state != "ended" for member in members)
         return Verdict(pruned=tuple(members)) if fresh and value < self._part.least_entropy else Verdict()

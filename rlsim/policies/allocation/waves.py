@@ -1,6 +1,6 @@
 """Waves: a first share of the samples for every prompt, the rest where it pays once the rewards are known.
 
-Groups that fail are rescued a few samples at a time (AERO). The others decide for a whole batch, which rests until
+Groups that fail are rescued a few samples at a time (AERO). The others decide for a whole batch, which waits until
 its last sample has ended: in proportion to reward variance (Pilot-Commit), round after round on the most varied
 prompts (VIGOR), or where the estimate of success becomes surest (XRPO).
 """
@@ -22,38 +22,38 @@ from rlsim.policies.registry import part
 
 
 class BatchWaves:
-    """Batches at rest, by training step.
+    """Batches that wait for a wave, by training step.
 
-    A batch rests when each of its open groups does, and either all of it was opened or nothing else runs: admission
+    A batch waits when each of its open groups does, and either all of it was opened or nothing else runs: admission
     that waits for the batch itself is not waited for.
     """
 
     def __init__(self) -> None:
         self._opened: Counter[int] = Counter()
         self._nothing: tuple[int, int, int] | None = None
-        """Groups begun, ended and at rest when no batch was."""
+        """Groups begun, ended and waiting when no batch was."""
 
     def opened(self, group: Group) -> None:
         """A group was opened."""
         self._opened[group.target] += 1
 
-    def at_rest(self, view: View) -> list[list[Group]]:
+    def waiting(self, view: View) -> list[list[Group]]:
         """Groups by batch, in order of admission; whoever gets them lets them go on, or be complete."""
-        looks = (view.started_groups, view.left_groups, len(view.resting))
-        if looks == self._nothing:  # Asked after every event: nothing came to rest since.
+        looks = (view.started_groups, view.left_groups, len(view.waiting_for_wave))
+        if looks == self._nothing:  # Asked after every event: nothing began to wait since.
             return []
         batches: dict[int, list[Group]] = {}
         for group in view.open.values():
             batches.setdefault(group.target, []).append(group)
-        nothing_runs = len(view.resting) == len(view.open)
-        resting = [
+        nothing_runs = len(view.waiting_for_wave) == len(view.open)
+        waiting = [
             groups
             for target, groups in batches.items()
-            if all(group.group in view.resting for group in groups)
+            if all(group.group in view.waiting_for_wave for group in groups)
             and (nothing_runs or self._opened[target] >= view.shape.prompts_per_step)
         ]
-        self._nothing = None if resting else looks
-        return resting
+        self._nothing = None if waiting else looks
+        return waiting
 
 
 @part("allocation", "aero")
@@ -95,7 +95,7 @@ class _Rescuing:
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
         further = []
-        for number, group in view.resting.items():
+        for number, group in view.waiting_for_wave.items():
             failed = not any(solved(reward) >= 0.5 for reward in group.rewards)
             more = max(0, min(self._part.rescue_samples, self._most - group.launched))
             further.append((number, more if failed else 0))
@@ -153,7 +153,7 @@ class _Committing:
         """Nothing is remembered."""
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        return [further for groups in self._waves.at_rest(view) for further in self._committed(groups)]
+        return [further for groups in self._waves.waiting(view) for further in self._committed(groups)]
 
     def _committed(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
         pilots = [group for group in groups if first_wave(group, self._pilots)]
@@ -206,7 +206,7 @@ class _Refining:
         """Nothing is remembered."""
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        return [further for groups in self._waves.at_rest(view) for further in self._next_round(groups)]
+        return [further for groups in self._waves.waiting(view) for further in self._next_round(groups)]
 
     def _next_round(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
         step = groups[0].target
@@ -266,7 +266,7 @@ class _Surer:
         """Nothing is remembered."""
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        return [further for groups in self._waves.at_rest(view) for further in self._shared(groups)]
+        return [further for groups in self._waves.waiting(view) for further in self._shared(groups)]
 
     def _shared(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
         fresh = [group for group in groups if first_wave(group, self._first)]

@@ -46,7 +46,7 @@ class ByWeight:
         """Refuse a shape without pools, and weights for other pools than it has."""
         if not shape.pools:
             raise ParameterError("use", "by-weight", "another part: this one needs rollout.pools")
-        weights = {pool.name: float(pool.seats) for pool in shape.pools} if self.weights is None else self.weights
+        weights = {pool.name: float(pool.slots) for pool in shape.pools} if self.weights is None else self.weights
         for name, weight in weights.items():
             shape.pool(name, f"weights.{name}")
             if not weight > 0:

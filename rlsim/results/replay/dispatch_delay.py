@@ -94,5 +94,5 @@ def first_steps(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple
 
 
 def _had_room(row: WindowRow, limits: EngineLimits) -> bool:
-    seats = row.decodes + row.chunks < limits.max_num_seqs
-    return seats and row.decodes + row.prefill_tokens < limits.max_num_batched_tokens
+    has_slot = row.decodes + row.chunks < limits.max_num_seqs
+    return has_slot and row.decodes + row.prefill_tokens < limits.max_num_batched_tokens
