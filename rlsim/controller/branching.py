@@ -1,4 +1,4 @@
-"""Members that begin where another one is, or was, as allocation asks while a group runs and when all of it has ended."""
+"""Members that begin where another one is, or was, as allocation asks while a group runs and once it has ended."""
 
 from __future__ import annotations
 

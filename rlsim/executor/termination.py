@@ -106,9 +106,8 @@ def final_rows(controller: Controller, tokens_under_way: dict[int, int], begun: 
         under_way = sample.sample in tokens_under_way or sample.state in ("tool", "scoring", "waiting")
         if under_way or sample.sample in begun or sample.state != "running":
             outcome = "in_flight" if under_way else "buffered"
-            rows.append(
-                FinalRow(sample.sample, outcome, sample.response_tokens + tokens_under_way.get(sample.sample, 0))
-            )
+            tokens = sample.response_tokens + tokens_under_way.get(sample.sample, 0)
+            rows.append(FinalRow(sample.sample, outcome, tokens))
     return sorted(rows)
 
 

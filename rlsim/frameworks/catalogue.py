@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from rlsim.core.errors import unknown
-from rlsim.policies import protocols
-from rlsim.policies.protocols import DEFAULTS
+from rlsim.policies.protocols import DEFAULTS, PROTOCOLS
 from rlsim.policies.registry import CHOICES, Part, parts_of
 from rlsim.presets import Preset, load_preset, preset_names
 
@@ -56,7 +55,7 @@ class PresetText:
 
 def choice_texts() -> dict[str, str]:
     """The question that each choice answers, by its name."""
-    return {choice: _first(inspect.getdoc(getattr(protocols, choice.capitalize()))) for choice in CHOICES}
+    return {choice: _first(inspect.getdoc(protocol)) for choice, protocol in PROTOCOLS.items()}
 
 
 def part_texts() -> list[PartText]:

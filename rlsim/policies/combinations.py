@@ -10,19 +10,17 @@ from collections.abc import Callable
 
 from rlsim.core.errors import ParameterError
 from rlsim.core.view import RunSizes
-from rlsim.policies import protocols
 from rlsim.policies.facts import DispatchFacts, part_name
 from rlsim.policies.hooks import Branches, Extends, Regrows, Rejects, Replays, Resizes, Reuses, Watches
-from rlsim.policies.protocols import ElasticReplicas, Policy, PolicyFacts
-from rlsim.policies.registry import CHOICES, parts_of
+from rlsim.policies.protocols import PROTOCOLS, ElasticReplicas, Policy, PolicyFacts
+from rlsim.policies.registry import parts_of
 
 Rule = Callable[[Policy, PolicyFacts, RunSizes], None]
-_PROTOCOLS: dict[str, type] = {choice: getattr(protocols, choice.capitalize()) for choice in CHOICES}
 
 
 def check(policy: Policy, shape: RunSizes) -> None:
     """Refuse a policy that cannot work; ``ParameterError`` with ``choice.parameter`` as its path."""
-    for choice, protocol in _PROTOCOLS.items():
+    for choice, protocol in PROTOCOLS.items():
         part = getattr(policy, choice)
         missing = [name for name in vars(protocol) if not name.startswith("_") and not hasattr(part, name)]
         if missing:

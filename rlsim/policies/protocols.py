@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_type_hints, runtime_checkable
 
 from rlsim.core.commands import UpdateMode
 from rlsim.core.ticks import Ticks
@@ -348,3 +348,7 @@ class Policy:
             migration=facts_of(MigrationFacts, self.migration),
             allocation=facts_of(AllocationFacts, self.allocation),
         )
+
+
+PROTOCOLS: dict[str, type] = get_type_hints(Policy)
+"""The protocol of every choice, by the choice's name in scenarios."""
