@@ -86,6 +86,6 @@ def test_a_part_is_a_frozen_dataclass_with_what_its_protocol_asks(choice: str, n
     started = cls(**given).start(
         RunSizes(4, group_size, 2, 8, pools, (RequestClass("decode"),), lent_replicas=range(1, 2))
     )
-    protocol = getattr(protocols, choice.capitalize())
+    protocol = protocols.PROTOCOLS[choice]
     assert all(hasattr(started, member) for member in vars(protocol) if not member.startswith("_"))
     assert inspect.getdoc(cls)
