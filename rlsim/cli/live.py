@@ -74,8 +74,9 @@ def run_live(
 
 def _show(report: LiveReport, out: Path | None, as_json: bool) -> None:
     from rlsim.studies.live import learning_text
+    from rlsim.studies.output import json_text
     from rlsim.studies.save import save_comparison
-    from rlsim.studies.text import comparison as present
+    from rlsim.studies.text.comparison import as_text
 
     if out is not None and not report.unsaved:
         if report.comparison is not None:
@@ -83,7 +84,7 @@ def _show(report: LiveReport, out: Path | None, as_json: bool) -> None:
         print(f"saved to {out}", file=sys.stderr)
     if report.comparison is not None:
         shown = report.comparison
-        print(present.as_json(shown) if as_json else present.as_text(shown, detailed=True), end="")
+        print(json_text(shown.to_dict()) if as_json else as_text(shown, detailed=True), end="")
     if not as_json:
         print(learning_text(report.run), end="")
 

@@ -219,7 +219,8 @@ def _compare(
 ) -> None:
     from rlsim.cli.runs import executor
     from rlsim.studies.compare import compare_plans, plans, run_count
-    from rlsim.studies.text import comparison as present
+    from rlsim.studies.output import json_text
+    from rlsim.studies.text.comparison import as_text
 
     resolved = plans(document)
     if single:
@@ -232,4 +233,4 @@ def _compare(
 
         save_comparison(out, comparison)
         print(f"saved to {out}", file=sys.stderr)
-    print(present.as_json(comparison) if as_json else present.as_text(comparison, detailed=single), end="")
+    print(json_text(comparison.to_dict()) if as_json else as_text(comparison, detailed=single), end="")

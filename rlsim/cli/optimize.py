@@ -55,11 +55,21 @@ def plan(
     from rlsim.cli.runs import executor
     from rlsim.scenario.document import load
     from rlsim.studies.optimize.study import optimize, optimize_request
-    from rlsim.studies.text import optimize as present
+    from rlsim.studies.output import json_text
+    from rlsim.studies.text.optimize import as_text
 
     document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
     request = optimize_request(
-        document, axes, arms, budget, objective, evaluations, uncertain, sensitivity, robust, replications
+        document,
+        axes,
+        arms,
+        budget,
+        objective=objective,
+        evaluations=evaluations,
+        uncertain=uncertain,
+        sensitivity=sensitivity,
+        robust_by=robust,
+        replications=replications,
     )
     with executor(out, workers, cluster, ray_address, None) as runs:
         result = optimize(request, runs)
@@ -68,6 +78,6 @@ def plan(
 
         save_result(out, result)
         print(f"saved to {out}", file=sys.stderr)
-    print(present.as_json(result) if as_json else present.as_text(result), end="")
+    print(json_text(result.to_dict()) if as_json else as_text(result), end="")
     if result.selection is None:
         raise typer.Exit(4)

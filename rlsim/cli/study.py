@@ -59,8 +59,9 @@ def sweep(
     from rlsim.scenario.document import load
     from rlsim.scenario.variation import arms_factor, choices, factor, listed
     from rlsim.studies import sweep as study
+    from rlsim.studies.output import json_text
     from rlsim.studies.sweep import baseline_of, variants
-    from rlsim.studies.text import sweep as present
+    from rlsim.studies.text.sweep import as_text
 
     requested = {text: factor(text) for text in sets}
     fixed = [text for text, one in requested.items() if len(one.levels) == 1 and ":" not in one.name]
@@ -72,9 +73,9 @@ def sweep(
     count = replications or scenarios[0].scenario.run.replications
     with executor(out, workers, cluster, ray_address, len(scenarios) * count) as runs:
         result = study.sweep(scenarios, against, count, runs, metrics or study.METRICS)
-    text = present.as_json(result)
+    text = json_text(result.to_dict())
     _save(out, "sweep.json", text)
-    print(text if as_json else present.as_text(result), end="")
+    print(text if as_json else as_text(result), end="")
     if any(result.fault for result in result.results):
         raise typer.Exit(3)
 
@@ -114,8 +115,8 @@ def _answer(files: list[Path], folder: Path | None, runs: RunExecutor, out: Path
     from rlsim.studies.text import explain as text
 
     cases = run_cases([read_case(file) for file in files + (case_files(folder) if folder else [])], runs)
-    _save(out, "cases.json", text.answers_json(cases))
-    print(text.answers_json(cases) if as_json else text.table_text(cases), end="")
+    _save(out, "cases.json", text.cases_json(cases))
+    print(text.cases_json(cases) if as_json else text.table_text(cases), end="")
 
 
 def _explain(file: Path, arm: str | None, sets: list[str], runs: RunExecutor, out: Path | None, as_json: bool) -> None:
@@ -145,11 +146,10 @@ def _explain(file: Path, arm: str | None, sets: list[str], runs: RunExecutor, ou
 
 def _save(out: Path | None, name: str, text: str) -> None:
     """A result beside the runs that it is made from."""
-    from rlsim.results.store import replacing
+    from rlsim.studies.output import write_text
 
     if out is not None:
-        with replacing(out / name) as part:
-            part.write_text(text, encoding="utf-8")
+        write_text(out / name, text)
         print(f"saved to {out}", file=sys.stderr)
 
 
@@ -168,6 +168,7 @@ def race(
     from rlsim.cli.runs import executor
     from rlsim.scenario.document import load
     from rlsim.studies.compare import Comparison, plans
+    from rlsim.studies.output import json_text
     from rlsim.studies.race import race_plans
     from rlsim.studies.text import race as race_text
 
@@ -175,7 +176,7 @@ def race(
     count = sum(one.scenario.run.replications for one in resolved.values())
     with executor(out, workers, cluster, ray_address, count) as runs:
         raced = race_plans(resolved, to, runs, out)
-    print(race_text.as_json(raced) if as_json else race_text.as_text(raced), end="")
+    print(json_text(raced.to_dict()) if as_json else race_text.as_text(raced), end="")
     if out is not None:
         from rlsim.cli.report import command_of
         from rlsim.studies.save import save_comparison, save_provenance

@@ -31,7 +31,7 @@ def validate(
 ) -> None:
     """Hold predictions to published measurements; misses and failures are rows like the others."""
     from rlsim.cli.runs import executor
-    from rlsim.results.store import replacing
+    from rlsim.studies.output import write_text
     from rlsim.studies.validation import text
     from rlsim.studies.validation.entries import find_entries, left_out
     from rlsim.studies.validation.running import planned_runs, run_entries
@@ -41,8 +41,7 @@ def validate(
     with executor(out, workers, cluster, ray_address, planned.run_count) as runs:
         rows = run_entries(entry_files, planned, runs)
     if out is not None:
-        with replacing(out / "validation.json") as part:
-            part.write_text(text.as_json(entry_files, rows, without), encoding="utf-8")
+        write_text(out / "validation.json", text.as_json(entry_files, rows, without))
         print(f"saved to {out}", file=sys.stderr)
     formatted = text.as_json if as_json else text.as_text
     print(formatted(entry_files, rows, without), end="")

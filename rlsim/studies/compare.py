@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from rlsim import __version__
 from rlsim.core.errors import ParameterError
-from rlsim.resolve import ResolvedScenario, ResolveError, resolve
+from rlsim.resolve import ResolvedScenario, ResolveError, Source, resolve
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.override import UnsetKeyError, override
@@ -77,6 +79,27 @@ class Comparison:
         """Seconds by which this arm's step is longer than the first one's, from paired replications."""
         return self._paired(paired_difference, arm, self.arms[0])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values by name."""
+        return {
+            "name": self.name,
+            "rlsim": __version__,
+            "arms": {arm.name: self._arm_dict(arm) for arm in self.arms},
+            "sensitivity": [asdict(shift) for shift in self.shifts],
+        }
+
+    def _arm_dict(self, arm: Arm) -> dict[str, Any]:
+        return {
+            "step_seconds": asdict(arm.estimate(STEP)),
+            "published": None if arm.published is None else arm.published.model_dump(mode="json"),
+            "error": arm.error,
+            "difference_to_first_seconds": asdict(self.difference_to_first(arm)),
+            "speedup_over_first": asdict(self.speedup_over_first(arm)),
+            "replications": [outcome.metrics.as_dict() for outcome in arm.outcomes],
+            "verdict": arm.outcomes[0].verdict,
+            "sources": [asdict(source) for source in arm.plan.sources],
+        }
+
     def _paired(self, statistic: Callable[..., Estimate], a: Arm, b: Arm) -> Estimate:
         pairs = list(zip(a.values(STEP), b.values(STEP), strict=False))
         confidence = self.arms[0].plan.scenario.run.confidence
@@ -91,15 +114,25 @@ def run_comparison(document: Document, out: Path | None = None, workers: int | N
 
 def compare_plans(plans: Mapping[str, ResolvedScenario], runs: RunExecutor, out: Path | None = None) -> Comparison:
     """Simulate resolved arms and put them together; with ``out``, every run leaves its files there as it ends."""
-    by_arm, sensitivities = replications(plans, out), _sensitivities(plans)
+    by_arm = replications(plans, out)
+    sensitivities = [
+        (name, assumed, value, f"{name}, {assumed.key}={value:g}")
+        for name, resolved in plans.items()
+        for assumed in resolved.scenario.sensitivity
+        for value in assumed.values
+    ]
+    varied_requests = [
+        requests_of(label, varied(plans[name].scenario, assumed.key, value), [0])[0]
+        for name, assumed, value, label in sensitivities
+    ]
     requests = [request for arm_requests in by_arm.values() for request in arm_requests]
-    records = runs.run_all(requests + [sensitivity.request for sensitivity in sensitivities], must_end=True)
+    records = runs.run_all(requests + varied_requests, must_end=True)
     arms = arms_of(plans, by_arm, records)
     steps = {arm.name: arm.outcomes[0].metrics.step_seconds for arm in arms}
     shifts = []
-    for sensitivity in sensitivities:
-        change = records[sensitivity.request.key].metrics.step_seconds / steps[sensitivity.arm] - 1
-        shifts.append(Shift(sensitivity.arm, sensitivity.key, sensitivity.value, sensitivity.reason, change))
+    for (name, assumed, value, _), request in zip(sensitivities, varied_requests, strict=True):
+        change = records[request.key].metrics.step_seconds / steps[name] - 1
+        shifts.append(Shift(name, assumed.key, value, assumed.reason, change))
     return Comparison(next(iter(plans.values())).scenario.name, arms, tuple(shifts))
 
 
@@ -154,29 +187,15 @@ def arms_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sensitivity:
-    """Another value of an assumed input, on the first replication of an arm."""
-
-    arm: str
-    key: str
-    value: float
-    reason: str
-    request: RunRequest
-
-
-def _sensitivities(plans: Mapping[str, ResolvedScenario]) -> list[_Sensitivity]:
+def shared_sources(by_arm: Mapping[str, Sequence[Source]]) -> list[tuple[str, str, bool, str]]:
+    """Cost, text, whether an estimate, and the arms it holds for (empty: all), a row for each source of a cost."""
+    arms_by_source: dict[Source, list[str]] = {}
+    for arm, sources in by_arm.items():
+        for source in sources:
+            arms_by_source.setdefault(source, []).append(arm)
     return [
-        _Sensitivity(
-            name,
-            assumed.key,
-            value,
-            assumed.reason,
-            requests_of(f"{name}, {assumed.key}={value:g}", varied(resolved.scenario, assumed.key, value), [0])[0],
-        )
-        for name, resolved in plans.items()
-        for assumed in resolved.scenario.sensitivity
-        for value in assumed.values
+        (source.what, source.text, source.estimate, "" if len(arms) == len(by_arm) else ", ".join(arms))
+        for source, arms in arms_by_source.items()
     ]
 
 

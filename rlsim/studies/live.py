@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,9 +24,10 @@ from rlsim.results.bottleneck import verdict
 from rlsim.results.latency import latency
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import FileJournal, NoJournal
-from rlsim.results.store import DECISIONS, SCENARIO, replacing
+from rlsim.results.store import DECISIONS, SCENARIO
 from rlsim.scenario.document import resolved_yaml
 from rlsim.studies.compare import Arm, Comparison, arm_folder
+from rlsim.studies.output import json_text, write_text
 from rlsim.studies.runs.record import RunRecord
 
 FACTS = "live.json"
@@ -61,28 +61,17 @@ def run_arm(
     directory = None if folder is None else folder / f"replication-{replication}"
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / SCENARIO, resolved_yaml(plan.scenario))
-    with tempfile.TemporaryDirectory(prefix="rlsim-live-") as work:
-        live_run = _journalled(plan, backend, directory, Path(work), replication, watch)
-    facts = facts_of(engine, backend, live_run)
-    unsaved = "" if folder is None or directory is None else _save(folder, directory, live_run, facts)
-    return LiveReport(_comparison(name, plan, live_run, engine, backend), live_run, live_run.ending.fault, unsaved)
-
-
-def _journalled(
-    plan: ResolvedScenario, backend: Backend, directory: Path | None, work: Path, replication: int, watch: Watch
-) -> LiveRun:
-    if directory is None:
-        return run_live(plan, backend, NoJournal(), work, replication, watch=watch)
-    if directory.exists():
+        write_text(folder / SCENARIO, resolved_yaml(plan.scenario))
+    if directory is not None and directory.exists():
         if not (directory / DECISIONS).is_file():
             raise ParameterError(str(directory), "something else", "a new directory, or an earlier run of rlsim")
         shutil.rmtree(directory)
-    journal = FileJournal(directory / DECISIONS)
-    try:
-        return run_live(plan, backend, journal, work, replication, watch=watch)
-    finally:
-        journal.close()
+    kept = nullcontext(NoJournal()) if directory is None else closing(FileJournal(directory / DECISIONS))
+    with kept as journal, tempfile.TemporaryDirectory(prefix="rlsim-live-") as work:
+        live_run = run_live(plan, backend, journal, Path(work), replication, watch=watch)
+    facts = facts_of(engine, backend, live_run)
+    unsaved = "" if folder is None or directory is None else _save(folder, directory, live_run, facts)
+    return LiveReport(_comparison(name, plan, live_run, engine, backend), live_run, live_run.ending.fault, unsaved)
 
 
 def facts_of(engine: str, backend: Backend, live_run: LiveRun) -> dict[str, Any]:
@@ -130,7 +119,7 @@ def _save(folder: Path, directory: Path, live_run: LiveRun, facts: dict[str, Any
     except OSError as error:
         unsaved = f"{directory}: tables and figures are not all there: {error}"
     try:
-        _write(directory / FACTS, json.dumps(facts, indent=1) + "\n")
+        write_text(directory / FACTS, json_text(facts))
     except OSError as error:
         unsaved = unsaved or f"{directory / FACTS}: {error.strerror}"
     return unsaved
@@ -170,26 +159,18 @@ def learning_text(live_run: LiveRun, parts: int = 10) -> str:
             f"{means['response_tokens_mean']:15.1f}  {means['clipped_share']:7.1%}  {means['kl']:6.3f}"
             + (f"  {means['teacher_kl']:13.3f}" if is_distilled else "")
         )
-    return "\n".join(lines + _signal_lines(live_run)) + "\n"
+    signals = [
+        f"  {row.signal:15}  {row.tokens:9}  {row.responses:9}  {row.auroc:6.2f} ± {row.half_width:.2f}"
+        for row in live_run.crew.readings.aurocs()
+    ]
+    if signals:
+        lines += ["Signals, of responses that came to their own end"]
+        lines += ["  signal           at tokens  responses  area under ROC", *signals]
+    return "\n".join(lines) + "\n"
 
 
 _METRICS = ("reward_mean", "response_tokens_mean", "clipped_share", "kl", "teacher_kl")
 
 
-def _signal_lines(live_run: LiveRun) -> list[str]:
-    """How well signals told successes from failures; nothing where nobody watched."""
-    lines = [
-        f"  {row.signal:15}  {row.tokens:9}  {row.responses:9}  {row.auroc:6.2f} ± {row.half_width:.2f}"
-        for row in live_run.crew.readings.aurocs()
-    ]
-    title = "Signals, of responses that came to their own end"
-    return [title, "  signal           at tokens  responses  area under ROC", *lines] if lines else []
-
-
 def _mean(rows: Sequence[tuple[int, Learnt]], name: str) -> float:
     return sum(learnt.metrics.get(name, 0.0) for _, learnt in rows) / len(rows)
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rlsim.resolve import ResolvedScenario
+    from rlsim.results.metrics import Metrics
     from rlsim.scenario.published import Published
     from rlsim.studies.runs.record import RunRecord
-
-Measure = Callable[["RunRecord"], float]
 
 
 def measure(record: RunRecord, quantity: str) -> float:
     """The quantity of one run, in the unit of its name."""
     if quantity in _DERIVED:
-        return _DERIVED[quantity](record)
+        return _DERIVED[quantity](record.metrics)
     return float(getattr(record.metrics, quantity))
 
 
@@ -47,42 +46,36 @@ def is_rate(quantity: str) -> bool:
     return "_per_second" in quantity
 
 
-def _share(record: RunRecord, *uses: str) -> float:
-    """Of the trainer's time; of the shared GPUs' where they are."""
-    return sum(record.metrics.utilisation.trainer.get(use, 0.0) for use in uses)
-
-
-def _phase_seconds(record: RunRecord, *uses: str) -> float:
-    return _share(record, *uses) * record.metrics.step_seconds
+def _trainer_seconds(metrics: Metrics, use: str) -> float:
+    """Seconds a step that the trainer, or the shared GPUs, spend on a use."""
+    return metrics.utilisation.trainer.get(use, 0.0) * metrics.step_seconds
 
 
 def _idle_share(shares: dict[str, float]) -> float:
     return sum(share for use, share in shares.items() if use.startswith("idle:"))
 
 
-def _generated_rate_per_gpu(record: RunRecord) -> float:
-    metrics = record.metrics
+def _generated_rate_per_gpu(metrics: Metrics) -> float:
     tokens = metrics.response_tokens_per_second * metrics.step_seconds
     return tokens / metrics.generation_seconds_per_step / metrics.gpus_used
 
 
-def _trained_rate(record: RunRecord) -> float:
-    metrics = record.metrics
+def _trained_rate(metrics: Metrics) -> float:
     tokens = metrics.tokens_per_second_per_gpu * metrics.gpus_used * metrics.step_seconds
     return tokens / metrics.train_seconds_per_step
 
 
-_DERIVED: dict[str, Measure] = {
-    "generation_seconds": lambda record: record.metrics.generation_seconds_per_step,
-    "tail_seconds": lambda record: record.metrics.tail_share * record.metrics.generation_seconds_per_step,
-    "wait_seconds": lambda record: record.metrics.wait_seconds_per_step,
-    "train_seconds": lambda record: record.metrics.train_seconds_per_step,
-    "sync_seconds": lambda record: record.metrics.sync_seconds_per_step,
-    "old_log_prob_seconds": lambda record: _phase_seconds(record, "old_log_prob"),
-    "update_seconds": lambda record: _phase_seconds(record, "update_actor"),
-    "tokens_per_second": lambda record: record.metrics.tokens_per_second_per_gpu * record.metrics.gpus_used,
+_DERIVED: dict[str, Callable[[Metrics], float]] = {
+    "generation_seconds": lambda metrics: metrics.generation_seconds_per_step,
+    "tail_seconds": lambda metrics: metrics.tail_share * metrics.generation_seconds_per_step,
+    "wait_seconds": lambda metrics: metrics.wait_seconds_per_step,
+    "train_seconds": lambda metrics: metrics.train_seconds_per_step,
+    "sync_seconds": lambda metrics: metrics.sync_seconds_per_step,
+    "old_log_prob_seconds": lambda metrics: _trainer_seconds(metrics, "old_log_prob"),
+    "update_seconds": lambda metrics: _trainer_seconds(metrics, "update_actor"),
+    "tokens_per_second": lambda metrics: metrics.tokens_per_second_per_gpu * metrics.gpus_used,
     "generated_tokens_per_second_per_gpu": _generated_rate_per_gpu,
     "trained_tokens_per_second": _trained_rate,
-    "trainer_idle_share": lambda record: _idle_share(record.metrics.utilisation.trainer),
-    "rollout_idle_share": lambda record: _idle_share(record.metrics.utilisation.rollout),
+    "trainer_idle_share": lambda metrics: _idle_share(metrics.utilisation.trainer),
+    "rollout_idle_share": lambda metrics: _idle_share(metrics.utilisation.rollout),
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rlsim import __version__
 from rlsim.core.errors import ParameterError
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.allocation import BANDS, Allotted
 from rlsim.results.columns import Columns
-from rlsim.results.progress import success_at, used_at
+from rlsim.results.progress import USED, success_at, used_at
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.studies.compare import Arm, arms_of, replications
 from rlsim.studies.runs.executor import RunExecutor
@@ -54,6 +55,27 @@ class Race:
             base.append(success_at(_progress(base_record), used, most))
             own.append(success_at(_progress(own_record), used, most))
         return paired_difference(_known(own), _known(base), _confidence(arm))
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything, and the whole progress of every run, as plain values by name."""
+        arms = {arm.name: self._arm_dict(arm) for arm in self.arms}
+        return {"name": self.name, "rlsim": __version__, "target": self.target, "estimate": True, "arms": arms}
+
+    def _arm_dict(self, arm: Arm) -> dict[str, object]:
+        to_target = {used: self.estimate(arm, used) for used in USED}
+        over_first = {used: self.over_first(arm, used) for used in USED}
+        return {
+            "success_first": asdict(success(arm, 0)),
+            "success_last": asdict(success(arm, -1)),
+            "to_target": {used: estimate and asdict(estimate) for used, estimate in to_target.items()},
+            "first_over_this": {used: estimate and asdict(estimate) for used, estimate in over_first.items()},
+            "difference_at_equal": {used: asdict(self.difference_at(arm, used)) for used in USED},
+            "wasted_share_of_tokens": wasted(arm),
+            "share_by_success_band": {unit: band_shares(arm, unit) for unit in ("samples", "tokens")},
+            "progress": [
+                {name: values.tolist() for name, values in (outcome.progress or {}).items()} for outcome in arm.outcomes
+            ],
+        }
 
 
 def race_plans(

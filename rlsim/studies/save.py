@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from rlsim import __version__
 from rlsim.core.errors import ParameterError
-from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, replacing, write_metrics
+from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, write_metrics
 from rlsim.results.tables import TABLES
 from rlsim.scenario.document import resolved_yaml
 from rlsim.studies.compare import Comparison, arm_folder
-from rlsim.studies.text.comparison import as_json
+from rlsim.studies.output import json_text, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +37,9 @@ def save_comparison(directory: Path, comparison: Comparison) -> None:
 
     for arm in comparison.arms:
         folder = directory / arm_folder(arm.name)
-        _write(folder / SCENARIO, resolved_yaml(arm.plan.scenario))
+        write_text(folder / SCENARIO, resolved_yaml(arm.plan.scenario))
         write_metrics(folder, [outcome.metrics for outcome in arm.outcomes])
-    _write(directory / COMPARISON, as_json(comparison))
+    write_text(directory / COMPARISON, json_text(comparison.to_dict()))
     steps = {arm.name: arm.estimate("step_seconds") for arm in comparison.arms}
     published = {
         arm.name: [row.measured for row in arm.plan.scenario.published if row.is_step_time] for arm in comparison.arms
@@ -57,7 +56,7 @@ def save_provenance(directory: Path, command: str) -> None:
     """The command that made the results there, and what it ran with; where results went is no part of it."""
     versions = {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
     provenance = {"command": command, "rlsim": __version__, "versions": versions}
-    _write(directory / PROVENANCE, json.dumps(provenance, indent=1) + "\n")
+    write_text(directory / PROVENANCE, json_text(provenance))
 
 
 def load_tables(directory: Path) -> dict[str, pd.DataFrame]:
@@ -81,18 +80,9 @@ def replay_saved(directory: Path) -> str:
 
     resolved = resolve(load(str(directory.parent / SCENARIO)).resolve())
     decisions = load_decisions(directory / DECISIONS)
-    replay(decisions, make_controller(resolved, resolved.workload_of(_replication(directory))))
-    commands = sum(len(decision.commands) for decision in decisions)
-    return f"{len(decisions)} decisions replayed, all {commands} commands equal"
-
-
-def _replication(directory: Path) -> int:
     name, _, number = directory.name.rpartition("-")
     if name != "replication" or not number.isdigit():
         raise ParameterError(str(directory), directory.name, "replication-N, as --out writes it")
-    return int(number)
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+    replay(decisions, make_controller(resolved, resolved.workload_of(int(number))))
+    commands = sum(len(decision.commands) for decision in decisions)
+    return f"{len(decisions)} decisions replayed, all {commands} commands equal"

@@ -5,9 +5,11 @@ Variants of a scenario: each checked as a scenario of its own before any of them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
+from rlsim import __version__
 from rlsim.core.errors import ParameterError, ScenarioError, unknown
 from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.results.statistics import Estimate, interval, paired_ratio
@@ -53,7 +55,9 @@ def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
         except ScenarioError as error:
             faults |= dict.fromkeys(error.faults)
     if faults:
-        raise ScenarioError(_most(list(faults)))
+        more = len(faults) - MOST_FAULTS
+        first = list(faults)[:MOST_FAULTS]
+        raise ScenarioError(first if more <= 0 else [*first, f"... and {more} more faults like these"])
     if not checked:
         raise ParameterError("--set", "no variant", "at least one")
     return checked
@@ -74,40 +78,28 @@ def baseline_of(variants: Sequence[Variant], texts: Sequence[str]) -> Variant:
     """The one variant that has all ``factor=level`` of the texts; the first where there is no text."""
     if not texts:
         return variants[0]
-    wanted = dict(_pair(piece) for text in texts for piece in _pieces(text, variants[0].levels))
+    wanted = {}
+    for text in texts:
+        pieces = parted(text, ",")
+        is_list = all(piece.partition("=")[0].strip() in variants[0].levels for piece in pieces)
+        for pair in pieces if is_list else [text]:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise ParameterError("--baseline", pair, "factor=level, the levels of one variant")
+            wanted[name.strip()] = value.strip()
     for name, text in wanted.items():
         known = list(dict.fromkeys(variant.levels.get(name, "") for variant in variants))
         if text not in known:
-            pair = f"{name}={text}"
             allowed = (
                 f"one of {', '.join(known)}"
                 if name in variants[0].levels
                 else f"one of {', '.join(variants[0].levels)}"
             )
-            raise ParameterError("--baseline", pair, allowed)
+            raise ParameterError("--baseline", f"{name}={text}", allowed)
     matches = [variant for variant in variants if wanted.items() <= variant.levels.items()]
     if len(matches) != 1:
         raise ParameterError("--baseline", ",".join(texts), f"levels that one variant has; {len(matches)} have these")
     return matches[0]
-
-
-def _pieces(text: str, factors: Mapping[str, str]) -> Iterator[str]:
-    """Several pairs in one text, or one whose value has commas."""
-    pieces = parted(text, ",")
-    is_list = all(piece.partition("=")[0].strip() in factors for piece in pieces)
-    yield from pieces if is_list else [text]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ParameterError("--baseline", text, "factor=level, the levels of one variant")
-    return name.strip(), value.strip()
-
-
-def _most(faults: list[str]) -> list[str]:
-    more = len(faults) - MOST_FAULTS
-    return faults if more <= 0 else [*faults[:MOST_FAULTS], f"... and {more} more faults like these"]
 
 
 METRICS = ("step_seconds", "tokens_per_second_per_gpu", "usd_per_million_trained_tokens", "start_lag_max")
@@ -156,6 +148,32 @@ class Sweep:
     """Runs that were there already."""
     runs_made: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values by name."""
+        variants = []
+        for result in self.results:
+            ratio = result.ratio(self.baseline, self.metrics[0])
+            variants.append(
+                {
+                    "levels": result.variant.levels,
+                    "run": result.runs[0].identity,
+                    "fault": result.fault or None,
+                    "sources": [asdict(source) for source in result.variant.resolved.sources],
+                    "estimates": {} if result.fault else {name: asdict(result.estimate(name)) for name in self.metrics},
+                    "ratio_to_baseline": ratio and asdict(ratio),
+                    "replications": [record.flat() for record in result.runs],
+                }
+            )
+        return {
+            "name": self.name,
+            "rlsim": __version__,
+            "baseline": self.baseline.variant.levels,
+            "metrics": self.metrics,
+            "variants": variants,
+            "runs_made": self.runs_made,
+            "runs_reused": self.runs_reused,
+        }
+
 
 def sweep(
     variants: Sequence[Variant],
@@ -165,7 +183,14 @@ def sweep(
     metrics: Sequence[str] = METRICS,
 ) -> Sweep:
     """Make the runs that are missing, and put all together; ``ParameterError`` for what is no metric, before that."""
-    _check_metrics(metrics)
+    from rlsim.results.metrics import Metrics
+
+    names = [field.name for field in fields(Metrics)]
+    for metric in metrics:
+        if metric.split(".")[0] not in names:  # Parts of nested metrics are known by their first name.
+            raise unknown("--metric", metric, names)
+    if not metrics:
+        raise ParameterError("--metric", "none", ", ".join(names))
     results = results_of(variants, replications, runs)
     against = next(result for result in results if result.variant is baseline)
     return Sweep(variants[0].scenario.name, tuple(metrics), tuple(results), against, runs.runs_kept, runs.runs_made)
@@ -179,17 +204,3 @@ def results_of(variants: Sequence[Variant], replications: int, runs: RunExecutor
         Result(variant, tuple(records[request.key] for request in variant_requests))
         for variant, variant_requests in zip(variants, requests, strict=True)
     ]
-
-
-def _check_metrics(metrics: Sequence[str]) -> None:
-    """What is surely no metric is refused before anything runs; parts of nested ones are known by their first name."""
-    from dataclasses import fields
-
-    from rlsim.results.metrics import Metrics
-
-    names = [field.name for field in fields(Metrics)]
-    for metric in metrics:
-        if metric.split(".")[0] not in names:
-            raise unknown("--metric", metric, names)
-    if not metrics:
-        raise ParameterError("--metric", "none", ", ".join(names))

@@ -18,7 +18,7 @@ from rlsim.studies.explain.cases import CaseResult, case_files, read_case, run_c
 from rlsim.studies.measures import case_measure
 from rlsim.studies.runs.executor import local_executor
 from rlsim.studies.runs.record import RunRecord
-from rlsim.studies.text.explain import answers_json, table_text
+from rlsim.studies.text.explain import cases_json, table_text
 
 ROOT = Path(__file__).parents[2]
 FILES = case_files(ROOT / "scenarios" / "cases")
@@ -112,7 +112,7 @@ def test_the_table_has_a_row_a_case_and_tells_misses(tmp_path: Path) -> None:
     table = table_text(found)
     assert "3 cases: 2 reproduce the direction (whole interval), 0 of 1 sizes" in table
     assert "direction unsure" in table
-    assert [one["agrees"] for one in json.loads(answers_json(found))["cases"]] == [True, False, False]
+    assert [one["agrees"] for one in json.loads(cases_json(found))["cases"]] == [True, False, False]
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     put(page, found)

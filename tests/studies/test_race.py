@@ -16,10 +16,11 @@ from rlsim.policies.registry import parts_of
 from rlsim.results.progress import USED
 from rlsim.scenario.document import load
 from rlsim.studies.compare import plans
+from rlsim.studies.output import json_text
 from rlsim.studies.race import Race, band_shares, race_plans, success, wasted
 from rlsim.studies.report.page import write_report
 from rlsim.studies.runs.executor import local_executor
-from rlsim.studies.text.race import as_json, as_text, save_figures
+from rlsim.studies.text.race import as_text, save_figures
 
 NULL = "learning.effect={information_exponent: 0, breadth_exponent: 0}"
 SMALL = """
@@ -98,7 +99,7 @@ def test_what_is_told_of_a_race(tmp_path: Path) -> None:
     text = as_text(race)
     assert "ESTIMATE" in text
     assert "uniform: 4 of 4 runs do not reach 0.7 in 25 steps" in text
-    assert '"estimate": true' in as_json(race)
+    assert '"estimate": true' in json_text(race.to_dict())
     for figure in save_figures(race, tmp_path):
         assert figure.stat().st_size > 10_000
 
@@ -112,7 +113,7 @@ def test_which_prompts_got_the_samples_is_told(tmp_path: Path) -> None:
         assert found["unknown"] == 0
     table = as_text(race).partition("by success of their prompt")[2]
     assert table.partition("uniform")[2].split()[0] == f"{100 * shares[0]['never']:.1f}"
-    told = json.loads(as_json(race))["arms"]["dapo"]["share_by_success_band"]
+    told = json.loads(json_text(race.to_dict()))["arms"]["dapo"]["share_by_success_band"]
     assert told["samples"] == shares[1]
 
 

@@ -7,7 +7,7 @@ What a preset lets its user choose: bounds on staleness, work in flight, and fla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import lcm
 
@@ -15,7 +15,7 @@ from rlsim.core.errors import RlsimError
 from rlsim.presets import load_preset
 from rlsim.resolve import ResolvedScenario, ResolveError, resolve
 from rlsim.scenario.override import override
-from rlsim.scenario.schema import Scenario
+from rlsim.scenario.schema import Rollout, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,15 @@ def bound_changes(scenario: Scenario) -> Iterator[Change]:
         return
     defaults = load_preset(scenario.policy.preset).parameters
     for name, parameter in defaults.items():
-        yield from _one_up(name, scenario.policy.fields.get(name, parameter.default), scenario)
-
-
-def _one_up(name: str, value: object, scenario: Scenario) -> Iterator[Change]:
-    key = f"policy.{name}"
-    if name in FLAGS and value is False:
-        yield Change(f"{name}: true", {key: True}, "samples mix versions")
-    elif name in STALENESS and isinstance(value, int | float):
-        more = type(value)(value + STALENESS[name])
-        yield Change(f"{name} {value:g} to {more:g}", {key: more}, "data are older")
-    elif name in IN_FLIGHT:
-        now = value if isinstance(value, int) else scenario.workload.prompts_per_step
-        yield Change(f"{name} {now} to {2 * now}", {key: 2 * now}, "data may be older")
+        key, value = f"policy.{name}", scenario.policy.fields.get(name, parameter.default)
+        if name in FLAGS and value is False:
+            yield Change(f"{name}: true", {key: True}, "samples mix versions")
+        elif name in STALENESS and isinstance(value, int | float):
+            more = type(value)(value + STALENESS[name])
+            yield Change(f"{name} {value:g} to {more:g}", {key: more}, "data are older")
+        elif name in IN_FLIGHT:
+            now = value if isinstance(value, int) else scenario.workload.prompts_per_step
+            yield Change(f"{name} {now} to {2 * now}", {key: 2 * now}, "data may be older")
 
 
 OLDER = "data are older"
@@ -102,16 +98,19 @@ def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scen
 
 
 def _all(resolved: ResolvedScenario) -> Iterator[Change]:
-    for source in _SOURCES:
-        yield from source(resolved)
-    yield from bound_changes(resolved.scenario)
+    scenario = resolved.scenario
+    if not resolved.colocated and not scenario.rollout.pools:
+        yield from _split_changes(scenario)
+    yield from _overlap_changes(resolved)
+    yield from _engine_changes(scenario.rollout)
+    yield from _training_changes(scenario)
+    yield from _workload_changes(scenario)
+    yield from bound_changes(scenario)
 
 
-def _moves(resolved: ResolvedScenario) -> Iterator[Change]:
+def _split_changes(scenario: Scenario) -> Iterator[Change]:
     """GPUs between rollout and trainer, as few as both sides can be cut into."""
-    rollout, trainer = resolved.scenario.rollout, resolved.scenario.trainer
-    if resolved.colocated or rollout.pools:
-        return
+    rollout, trainer = scenario.rollout, scenario.trainer
     ranks = trainer.tensor_parallel * trainer.pipeline_parallel * trainer.context_parallel
     unit = lcm(rollout.gpus_per_replica, ranks)
     for moved, direction in ((unit, "to rollout"), (-unit, "to the trainer")):
@@ -119,54 +118,35 @@ def _moves(resolved: ResolvedScenario) -> Iterator[Change]:
         yield Change(f"{unit} GPU{'s' * (unit > 1)} more {direction}", split)
 
 
-def _overlap(resolved: ResolvedScenario) -> Iterator[Change]:
-    """Asynchrony where there is none: on GPUs of its own, or on half of the shared ones."""
+def _overlap_changes(resolved: ResolvedScenario) -> Iterator[Change]:
+    """Asynchrony where there is none, on GPUs of its own or on half of the shared ones, and more of it."""
     scenario = resolved.scenario
-    half = scenario.rollout.gpus // 2
     areal = {"preset": "areal", "max_head_offpolicyness": 1}
     if resolved.colocated:
-        halves: dict[str, object] = {"rollout.gpus": half, "trainer.gpus": scenario.rollout.gpus - half}
-        yield Change(
-            "generation beside training, one version ahead, half of the GPUs each", {**halves, "policy": areal}, OLDER
-        )
+        half = scenario.rollout.gpus // 2
+        halves = {"rollout.gpus": half, "trainer.gpus": scenario.rollout.gpus - half, "policy": areal}
+        yield Change("generation beside training, one version ahead, half of the GPUs each", halves, OLDER)
         size = -(-scenario.workload.prompts_per_step * 3 // 2)
         april = {"preset": "slime-april", "over_sampling_batch_size": size}
         yield Change("over-sampling by half, the rest resumed in the next round", {"policy": april}, SHORT)
-    elif scenario.policy.preset in ("sync-disaggregated", "trl-server"):
-        yield Change(
-            "the next batch generated during training (one step off)", {"policy.preset": "one-step-off"}, OLDER
-        )
-        yield Change("one version ahead, interrupted and resumed", {"policy": areal}, OLDER)
-
-
-def _in_flight(resolved: ResolvedScenario) -> Iterator[Change]:
-    if resolved.colocated:
         return
-    keep = {"use": "publish", "mode": "keep"}
-    yield Change(
-        "weights change under running samples, which keep their KV",
-        {"policy.parts.update": keep},
-        "samples mix versions",
-    )
+    if scenario.policy.preset in ("sync-disaggregated", "trl-server"):
+        one_step_off = {"policy.preset": "one-step-off"}
+        yield Change("the next batch generated during training (one step off)", one_step_off, OLDER)
+        yield Change("one version ahead, interrupted and resumed", {"policy": areal}, OLDER)
+    keep = {"policy.parts.update": {"use": "publish", "mode": "keep"}}
+    yield Change("weights change under running samples, which keep their KV", keep, "samples mix versions")
 
 
-def _parallel(resolved: ResolvedScenario) -> Iterator[Change]:
-    tensor = resolved.scenario.rollout.tensor_parallel
+def _engine_changes(rollout: Rollout) -> Iterator[Change]:
+    """Tensor parallelism, slots, memory and step sizes of the engines."""
+    tensor, slots, budget = rollout.tensor_parallel, rollout.max_num_seqs, rollout.max_num_batched_tokens
     yield Change(f"tensor parallel doubled to {2 * tensor}", {"rollout.tensor_parallel": 2 * tensor})
     if tensor > 1:
         yield Change(f"tensor parallel halved to {tensor // 2}", {"rollout.tensor_parallel": tensor // 2})
-
-
-def _slots(resolved: ResolvedScenario) -> Iterator[Change]:
-    slots = resolved.scenario.rollout.max_num_seqs
-    budget = max(resolved.scenario.rollout.max_num_batched_tokens, 2 * slots)
-    more = {"rollout.max_num_seqs": 2 * slots, "rollout.max_num_batched_tokens": budget}
+    more = {"rollout.max_num_seqs": 2 * slots, "rollout.max_num_batched_tokens": max(budget, 2 * slots)}
     yield Change(f"max_num_seqs doubled to {2 * slots}", more)
     yield Change(f"max_num_seqs halved to {slots // 2}", {"rollout.max_num_seqs": slots // 2})
-
-
-def _memory(resolved: ResolvedScenario) -> Iterator[Change]:
-    rollout = resolved.scenario.rollout
     if rollout.kv_blocks is not None:
         yield Change("a quarter more KV memory", {"rollout.kv_blocks": rollout.kv_blocks * 5 // 4})
     elif rollout.gpu_memory_utilization < MOST_MEMORY:
@@ -174,18 +154,15 @@ def _memory(resolved: ResolvedScenario) -> Iterator[Change]:
         yield Change(f"gpu_memory_utilization {share:g}", {"rollout.gpu_memory_utilization": share})
     if not rollout.enable_prefix_caching:
         yield Change("prefix caching", {"rollout.enable_prefix_caching": True})
-
-
-def _chunks(resolved: ResolvedScenario) -> Iterator[Change]:
-    budget = resolved.scenario.rollout.max_num_batched_tokens
     for tokens, change in ((2 * budget, "doubled"), (budget // 2, "halved")):
         yield Change(f"max_num_batched_tokens {change} to {tokens}", {"rollout.max_num_batched_tokens": tokens})
 
 
-def _trainer(resolved: ResolvedScenario) -> Iterator[Change]:
-    trainer = resolved.scenario.trainer
+def _training_changes(scenario: Scenario) -> Iterator[Change]:
+    """Balance, passes and packing of the trainer, and how its weights are sent."""
+    trainer, sync = scenario.trainer, scenario.sync
     yield Change("samples spread over the trainer's ranks by length (lpt)", {"trainer.balance": "lpt"})
-    if trainer.old_log_prob and resolved.scenario.trainer.updates_per_step == 1:
+    if trainer.old_log_prob and trainer.updates_per_step == 1:
         yield Change(
             "no second pass for the log-probs of the behaviour model",
             {"trainer.old_log_prob": False},
@@ -193,10 +170,6 @@ def _trainer(resolved: ResolvedScenario) -> Iterator[Change]:
         )
     if trainer.packing == "padded":
         yield Change("packed micro-batches", {"trainer.packing": "packed"})
-
-
-def _sync(resolved: ResolvedScenario) -> Iterator[Change]:
-    sync = resolved.scenario.sync
     yield Change("each replica takes new weights alone", {"sync.scope": "per_replica"})
     if sync.tensors and sync.tensors > 1:
         yield Change("weights sent in a tenth of the pieces", {"sync.tensors": max(1, sync.tensors // 10)})
@@ -204,41 +177,19 @@ def _sync(resolved: ResolvedScenario) -> Iterator[Change]:
         yield Change("a link of twice the rate", {"sync.link_bytes_per_second": 2 * sync.link_bytes_per_second})
 
 
-def _services(resolved: ResolvedScenario) -> Iterator[Change]:
-    turns, reward = resolved.scenario.workload.turns, resolved.scenario.workload.reward
+def _workload_changes(scenario: Scenario) -> Iterator[Change]:
+    """Environments, reward workers, where calls go, and how long responses may be."""
+    turns, reward = scenario.workload.turns, scenario.workload.reward
     if turns is not None and turns.environments is not None:
         count = 2 * turns.environments
         yield Change(f"environments doubled to {count}", {"workload.turns.environments": count})
     if reward is not None and reward.workers is not None:
         yield Change(f"reward workers doubled to {2 * reward.workers}", {"workload.reward.workers": 2 * reward.workers})
-
-
-def _dispatch(resolved: ResolvedScenario) -> Iterator[Change]:
     for part in ("least-in-flight", "least-tokens"):
         yield Change(f"calls to the replica with {part.replace('-', ' ')}", {"policy.parts.dispatch": {"use": part}})
-
-
-def _cap(resolved: ResolvedScenario) -> Iterator[Change]:
-    cap = resolved.scenario.workload.response_tokens.fields.get("cap_tokens")
+    cap = scenario.workload.response_tokens.fields.get("cap_tokens")
     if isinstance(cap, int):
+        shorter = {"workload.response_tokens.cap_tokens": cap * 3 // 4}
         yield Change(
-            f"responses cut at {cap * 3 // 4} tokens instead of {cap}",
-            {"workload.response_tokens.cap_tokens": cap * 3 // 4},
-            "long responses end unfinished",
+            f"responses cut at {cap * 3 // 4} tokens instead of {cap}", shorter, "long responses end unfinished"
         )
-
-
-_SOURCES: tuple[Callable[[ResolvedScenario], Iterator[Change]], ...] = (
-    _moves,
-    _overlap,
-    _in_flight,
-    _parallel,
-    _slots,
-    _memory,
-    _chunks,
-    _trainer,
-    _sync,
-    _services,
-    _dispatch,
-    _cap,
-)

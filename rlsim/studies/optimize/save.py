@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from rlsim.results.plots.planning import AxisLevel, Bar, Spot, optimum, pareto, tornado
 from rlsim.results.plots.style import save_figure
-from rlsim.results.store import replacing
-from rlsim.scenario.variation import Level
-from rlsim.studies.optimize.scoring import COST, EvaluatedPoint
+from rlsim.studies.optimize.scoring import COST
 from rlsim.studies.optimize.selection import MARGIN, Selection
 from rlsim.studies.optimize.sensitivity import Swing
-from rlsim.studies.optimize.space import Axis
+from rlsim.studies.optimize.space import SPLIT, Axis
 from rlsim.studies.optimize.study import OptimizeResult
-from rlsim.studies.text.optimize import OBJECTIVES, as_json, by_swing
+from rlsim.studies.output import json_text, write_text
+from rlsim.studies.text.optimize import OBJECTIVES, by_swing
 from rlsim.studies.text.sweep import label, short, varying
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ UNITS = {
 def save_result(directory: Path, result: OptimizeResult) -> None:
     """The answer for machines, and its figures as PNG."""
     directory.mkdir(parents=True, exist_ok=True)
-    with replacing(directory / "plan.json") as part:
-        part.write_text(as_json(result), encoding="utf-8")
+    write_text(directory / "plan.json", json_text(result.to_dict()))
     if result.selection is None:
         return
     save_figure(_pareto(result, result.selection), directory / "pareto.png")
@@ -45,7 +43,8 @@ def save_result(directory: Path, result: OptimizeResult) -> None:
     bars = _bars(result.swings)
     if bars:
         objective = OBJECTIVES[result.selection.best.objective]
-        note = f"Paired, {_replications(result)}; choice: {_named(result.selection)}"
+        levels = result.selection.best.levels
+        note = f"Paired, {_replications(result)}; choice: {label(levels, list(levels))}"
         title = f"What the choice depends on, {result.scenario}"
         save_figure(tornado(bars, objective, title, note), directory / "tornado.png")
 
@@ -57,12 +56,13 @@ def _replications(result: OptimizeResult) -> str:
 
 
 def _pareto(result: OptimizeResult, selection: Selection) -> Figure:
-    names = varying([evaluated.candidate.variant.levels for evaluated in selection.contenders])
+    names = varying([evaluated.levels for evaluated in selection.contenders])
+    time, cost = selection.measures
     spots = [
         Spot(
-            label(evaluated.candidate.variant.levels, names),
-            evaluated.estimate(selection.measures[0]),
-            evaluated.estimate(selection.measures[1]),
+            label(evaluated.levels, names),
+            evaluated.estimate(time),
+            evaluated.estimate(cost),
             evaluated in selection.front,
             evaluated is selection.best,
         )
@@ -70,46 +70,34 @@ def _pareto(result: OptimizeResult, selection: Selection) -> Figure:
     ]
     replicated = {evaluated.point for evaluated in selection.contenders}
     spots += [
-        Spot("", evaluated.estimate(selection.measures[0]), evaluated.estimate(selection.measures[1]), False, False)
+        Spot("", evaluated.estimate(time), evaluated.estimate(cost), False, False)
         for point, evaluated in selection.looked_at.items()
         if point not in replicated
     ]
     note = f"Contenders: {_replications(result)}; the other points: one replication"
-    return pareto(
-        spots, UNITS[selection.measures[0]], UNITS[selection.measures[1]], f"Time against cost, {result.scenario}", note
-    )
+    return pareto(spots, UNITS[time], UNITS[cost], f"Time against cost, {result.scenario}", note)
 
 
 def _optimum(result: OptimizeResult, selection: Selection, axis: Axis) -> Figure:
-    number = [other.name for other in result.request.space.axes].index(axis.name)
+    names = [other.name for other in result.request.space.axes]
+    number = names.index(axis.name)
     levels = []
     for index, level in enumerate(axis.factor.levels):
-        best = _best_with(selection, number, index)
+        replicated = [evaluated for evaluated in selection.contenders if evaluated.point[number] == index]
+        looked_at = [evaluated for point, evaluated in selection.looked_at.items() if point[number] == index]
+        best = min(replicated or looked_at, key=lambda evaluated: evaluated.value, default=None)
         estimate = None if best is None else best.estimate(best.objective)
-        levels.append(AxisLevel(level.text, estimate, _series(level)))
-    objective = selection.best.objective
+        # Levels that set the size of the cluster are joined where it is the same.
+        sizes = [str(node.value) for path, node in level.settings if path == ("cluster", "gpus")]
+        series = sizes[0] + " shared" * ("+" not in level.text) if sizes else ""
+        levels.append(AxisLevel(level.text, estimate, series))
     note = f"Each point: the best found over the other axes; {_replications(result)}"
-    named = short(axis.name, [other.name for other in result.request.space.axes])
+    is_split = axis.name == SPLIT
+    named = (
+        "split: rollout + trainer GPUs (one number: shared)" if is_split else short(axis.name, names).replace("_", " ")
+    )
     title = f"How flat the optimum is, {result.scenario}"
-    return optimum(levels, _axis_title(axis.name, named), UNITS[objective], MARGIN, title, note)
-
-
-def _series(level: Level) -> str:
-    """Levels that set the size of the cluster are joined where it is the same."""
-    sizes = [str(node.value) for path, node in level.settings if path == ("cluster", "gpus")]
-    shared = "" if "+" in level.text else " shared"
-    return sizes[0] + shared if sizes else ""
-
-
-def _axis_title(name: str, named: str) -> str:
-    return "split: rollout + trainer GPUs (one number: shared)" if name == "split" else named.replace("_", " ")
-
-
-def _best_with(selection: Selection, axis: int, index: int) -> EvaluatedPoint | None:
-    """The best point with a level of an axis: replicated where there is one, else as it was looked at."""
-    with_it = [evaluated for evaluated in selection.contenders if evaluated.point[axis] == index]
-    looked = [evaluated for point, evaluated in selection.looked_at.items() if point[axis] == index]
-    return min(with_it or looked, key=lambda evaluated: evaluated.value, default=None)
+    return optimum(levels, named, UNITS[selection.best.objective], MARGIN, title, note)
 
 
 def _bars(swings: Sequence[Swing]) -> list[Bar]:
@@ -123,8 +111,3 @@ def _bars(swings: Sequence[Swing]) -> list[Bar]:
             matter = (low.changes_the_choice, high.changes_the_choice)
             bars.append(Bar(key, low.text, high.text, low.change, high.change, *matter))
     return bars
-
-
-def _named(selection: Selection) -> str:
-    levels = selection.best.candidate.variant.levels
-    return label(levels, list(levels))

@@ -35,6 +35,11 @@ class EvaluatedPoint:
         return self.candidate.point
 
     @property
+    def levels(self) -> dict[str, str]:
+        """Its levels, as written."""
+        return self.candidate.variant.levels
+
+    @property
     def value(self) -> float:
         """Mean of the objective over the runs there are."""
         return self.estimate(self.objective).mean

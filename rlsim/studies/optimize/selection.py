@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.studies.optimize.candidates import NOMINAL
-from rlsim.studies.optimize.scoring import EvaluatedPoint, Evaluator
+from rlsim.studies.optimize.scoring import COST, EvaluatedPoint, Evaluator
 from rlsim.studies.optimize.space import GridPoint
 
 Measures = tuple[str, str]
@@ -33,6 +34,23 @@ class Selection:
     """The scenario as it stands, where it is a feasible point."""
     left_out: int
     """Points within the margin that were not replicated, for there are too many."""
+
+    def point_dict(self, evaluated: EvaluatedPoint) -> dict[str, Any]:
+        """One of its points, as plain values by name."""
+        return {
+            "levels": evaluated.levels,
+            "gpus": evaluated.candidate.gpus,
+            "usd_per_hour": evaluated.candidate.usd_per_hour,
+            "objective": asdict(evaluated.estimate(evaluated.objective)),
+            "step_seconds": asdict(evaluated.estimate("step_seconds")),
+            COST: asdict(evaluated.estimate(COST)),
+            "start_lag_max": max(evaluated.values("start_lag_max")),
+            "ratio_to_best": asdict(self.ratio(evaluated)),
+            "on_front": evaluated in self.front,
+            "as_written": evaluated in self.written,
+            "tied_with_best": evaluated in self.tied,
+            "run": evaluated.result.runs[0].identity,
+        }
 
     def ratio(self, evaluated: EvaluatedPoint) -> Estimate:
         """Its objective over the best one's, replication by replication."""

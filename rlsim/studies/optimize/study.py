@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
+from rlsim import __version__
 from rlsim.core.errors import ContradictionError, ParameterError, RlsimError
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Scenario
@@ -26,7 +27,7 @@ from rlsim.studies.optimize.sensitivity import (
     states_of,
     swings,
 )
-from rlsim.studies.optimize.space import GridPoint, Space, axis_of_text, space_of, written_factors
+from rlsim.studies.optimize.space import Space, axis_of_text, space_of, written_factors
 from rlsim.studies.runs.executor import RunExecutor
 
 SECONDS = "seconds_per_million_trained_tokens"
@@ -69,7 +70,28 @@ class OptimizeResult:
     swings: tuple[Swing, ...] = ()
     unjudged: tuple[str, ...] = ()
     """Inputs whose effect could not be told, and why."""
-    marginal: tuple[MarginalGpus, ...] = field(default=())
+    marginal: tuple[MarginalGpus, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values by name."""
+        selection = self.selection
+        contenders = [] if selection is None else [selection.point_dict(point) for point in selection.contenders]
+        return {
+            "name": self.scenario,
+            "rlsim": __version__,
+            "search": self.request.search.model_dump(mode="json"),
+            "points": self.request.space.size,
+            "points_simulated": len(self.spent.points),
+            "runs_made": self.spent.runs_made,
+            "runs_reused": self.spent.runs_reused,
+            "infeasible": {kind: {"points": count, "first": text} for kind, (count, text) in self.infeasible.items()},
+            "best": None if selection is None else selection.point_dict(selection.best),
+            "contenders": contenders,
+            "robust": None if self.robust is None else self.robust.to_dict(),
+            "sensitivity": [{**asdict(swing), "changes_the_choice": swing.changes_the_choice} for swing in self.swings],
+            "unjudged": self.unjudged,
+            "marginal": [asdict(marginal) for marginal in self.marginal],
+        }
 
 
 def optimize_request(
@@ -114,33 +136,23 @@ def optimize(request: OptimizeRequest, runs: RunExecutor) -> OptimizeResult:
     looked_at = explore(evaluator, search.evaluations)
     selection = select(evaluator, looked_at, request.replications, request.measures)
     scenario = next(iter(request.space.document.resolve_all().values())).name
-    spent = SearchCost(set(evaluator.spent.points), evaluator.spent.runs_made, evaluator.spent.runs_reused)
+    result = OptimizeResult(request, scenario, selection, evaluator.candidates.infeasible(), evaluator.spent)
     if selection is None:
-        return OptimizeResult(request, scenario, None, evaluator.candidates.infeasible(), spent)
+        return result
     tornado, unjudged = swings(evaluator, selection, request.sensitivity, search.evaluations, request.replications)
-    return OptimizeResult(
-        request,
-        scenario,
-        selection,
-        evaluator.candidates.infeasible(),
-        evaluator.spent,
-        _robust(evaluator, selection, request),
-        tuple(tornado),
-        tuple(unjudged),
-        tuple(more_gpus(evaluator, selection, request.replications)),
-    )
-
-
-def _robust(evaluator: Evaluator, selection: Selection, request: OptimizeRequest) -> Robust | None:
-    if not request.uncertain:
-        return None
-    states = states_of(request.uncertain, selection.best.candidate.variant.scenario)
-    return robust(evaluator, selection, states, request.search.evaluations, request.replications, request.search.robust)
+    robust_choice = None
+    if request.uncertain:
+        states = states_of(request.uncertain, selection.best.candidate.variant.scenario)
+        robust_choice = robust(evaluator, selection, states, search.evaluations, request.replications, search.robust)
+    marginal = tuple(more_gpus(evaluator, selection, request.replications))
+    return replace(result, robust=robust_choice, swings=tuple(tornado), unjudged=tuple(unjudged), marginal=marginal)
 
 
 def _check(evaluator: Evaluator, request: OptimizeRequest) -> None:
     """A key that no point takes is a mistake, not an infeasible point: every axis must be right somewhere."""
-    point = _some_candidate(evaluator)
+    # In this order all levels of all axes are met soon.
+    points = islice(evaluator.candidates.space.scattered(), MOST_LOOKED_AT)
+    point = next((point for point in points if isinstance(evaluator.candidates.resolve(point), Candidate)), None)
     if point is None:
         reasons = "\n".join(
             f"{count} x {kind}: {text}" for kind, (count, text) in evaluator.candidates.infeasible().items()
@@ -150,12 +162,6 @@ def _check(evaluator: Evaluator, request: OptimizeRequest) -> None:
     assert isinstance(scenario, Candidate)
     for factor in (*request.uncertain, *request.sensitivity):
         check_states(evaluator, point, states_of([factor], scenario.variant.scenario))
-
-
-def _some_candidate(evaluator: Evaluator) -> GridPoint | None:
-    """A point that can be simulated, looked for in an order that meets all levels of all axes soon."""
-    points = islice(evaluator.candidates.space.scattered(), MOST_LOOKED_AT)
-    return next((point for point in points if isinstance(evaluator.candidates.resolve(point), Candidate)), None)
 
 
 def _search(

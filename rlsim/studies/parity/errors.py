@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -103,6 +103,24 @@ class ArmParity:
         pairs = combinations((trial.observed.start_lags for trial in self.trials), 2)
         return max((distance(a, b) for a, b in pairs), default=None)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values by name."""
+        order = self.recorded_order
+        return {
+            "rows": [asdict(row) for row in rows_of(self)],
+            "policy_errors": self.policy_errors,
+            "steps_and_other_batches_recorded": list(self.recorded_batches),
+            "order_recorded": None if order is None else asdict(order),
+            "order_predicted": asdict(self.predicted_order),
+            "start_lag_distance": self.lag_distance,
+            "start_lag_distance_of_live_runs": self.lag_noise,
+            "discarded_late_shares": list(self.discarded),
+            "predicted": self.predicted.to_dict(),
+            "live": [trial.observed.to_dict() | {"late_share": trial.late_share} for trial in self.trials],
+            "recorded": [trial.rerun and trial.rerun.observed.to_dict() for trial in self.trials],
+            "sources": [asdict(source) for source in self.plan.sources],
+        }
+
 
 def median_trial(arm: ArmParity) -> Trial:
     """The live run of median step time; of an even number the faster of the middle two."""
@@ -135,9 +153,18 @@ def row_of(arm: ArmParity, name: str, unit: str, kind: Kind, value: Callable[[Ru
         float(np.median([_off(kind, value(mine), value(observed)) for mine, observed in reruns])) if reruns else None
     )
     return ParityRow(
-        name, unit, kind, middle, min(live), max(live), predicted, error, schedule,
-        None if schedule is None else error - schedule, noise_of(kind, live),
-    )  # fmt: skip
+        name,
+        unit,
+        kind,
+        live=middle,
+        low=min(live),
+        high=max(live),
+        predicted=predicted,
+        error=error,
+        schedule=schedule,
+        cost=None if schedule is None else error - schedule,
+        noise=noise_of(kind, live),
+    )
 
 
 def noise_of(kind: Kind, live: Sequence[float]) -> float | None:

@@ -54,14 +54,14 @@ def ranking(arms: Sequence[ArmParity]) -> Ranking:
     tau_b = float(kendalltau(live, simulated).statistic)
     concordant, discordant = sum(product > 0 for product in counted), sum(product < 0 for product in counted)
     return Ranking(
-        _ranked(arms, live),
-        _ranked(arms, simulated),
-        threshold,
-        max(noises, default=None),
-        len(counted),
-        concordant,
-        (concordant - discordant) / len(counted) if counted else None,
-        None if math.isnan(tau_b) else tau_b,
+        live=_ranked(arms, live),
+        simulated=_ranked(arms, simulated),
+        threshold=threshold,
+        noise=max(noises, default=None),
+        pairs=len(counted),
+        concordant=concordant,
+        tau=(concordant - discordant) / len(counted) if counted else None,
+        tau_of_all=None if math.isnan(tau_b) else tau_b,
     )
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from rlsim import __version__
-from rlsim.results.store import replacing
 from rlsim.studies.compare import arm_folder
+from rlsim.studies.output import json_text, write_text
 from rlsim.studies.parity.end_order import Order
 from rlsim.studies.parity.errors import ArmParity, ParityRow, median_trial, row_of, rows_of
 from rlsim.studies.parity.ranking import Ranking
 from rlsim.studies.parity.study import Parity
-from rlsim.studies.text.table import rendered
+from rlsim.studies.text.table import new_table, rendered
 
 COLUMNS = ("quantity", "unit", "live", "live runs", "simulated", "error", "schedule", "cost model", "live to live")
 DEFINITIONS = (
@@ -33,13 +29,7 @@ Cells = list[str]
 def as_text(parity: Parity) -> str:
     """One table: of all quantities for one policy, of all policies for several; then what the words mean."""
     columns, rows = table_of(parity)
-    table = Table(title=heading(parity), title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False,
-                  header_style="", pad_edge=False, collapse_padding=True)  # fmt: skip
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=not index)
-    for row in rows:
-        table.add_row(*row)
-    return rendered([table], notes(parity))
+    return rendered([new_table(heading(parity), columns, rows)], notes(parity))
 
 
 def as_markdown(parity: Parity, command: str) -> str:
@@ -73,7 +63,11 @@ def notes(parity: Parity) -> Iterator[str]:
     for arm in parity.arms:
         for fault in arm.policy_errors:
             yield f"{arm.name}: a live decision that a fresh controller takes differently: {fault}"
-        yield from _late_notes(arm)
+        limit, worst = arm.plan.scenario.live.max_late_share, max(trial.late_share for trial in arm.trials)
+        if worst or arm.discarded:
+            shares = ", ".join(f"{share:.1%}" for share in arm.discarded)
+            gone = f"; {len(arm.discarded)} runs repeated, not counted, with {shares}" if arm.discarded else ""
+            yield f"{arm.name}: late steps: at most {worst:.2%} of a run that counts (limit {limit:.1%}){gone}"
     yield from parity.calibration
     yield from DEFINITIONS
 
@@ -104,14 +98,6 @@ def _order(order: Order) -> str:
     )
 
 
-def _late_notes(arm: ArmParity) -> Iterator[str]:
-    limit, worst = arm.plan.scenario.live.max_late_share, max(trial.late_share for trial in arm.trials)
-    if worst or arm.discarded:
-        shares = ", ".join(f"{share:.1%}" for share in arm.discarded)
-        gone = f"; {len(arm.discarded)} runs repeated, not counted, with {shares}" if arm.discarded else ""
-        yield f"{arm.name}: late steps: at most {worst:.2%} of a run that counts (limit {limit:.1%}){gone}"
-
-
 def _ranking_notes(ranking: Ranking) -> Iterator[str]:
     yield f"ranking live: {', '.join(ranking.live)}; simulated: {', '.join(ranking.simulated)}"
     winners = f"{ranking.live[0]} live, {ranking.simulated[0]} simulated"
@@ -128,8 +114,8 @@ def _ranking_notes(ranking: Ranking) -> Iterator[str]:
 def _cells(row: ParityRow) -> Cells:
     relative = row.kind == "relative"
     errors = (row.error, row.schedule, row.cost)
-    shown = [_percent(value, True) if relative else _signed(value, row.unit) for value in errors]
-    noise = _percent(row.noise, False) if relative else _plain(row.noise, row.unit)
+    shown = [_percent(value, "+.2%") if relative else _signed(value, row.unit) for value in errors]
+    noise = _percent(row.noise) if relative else _plain(row.noise, row.unit)
     runs = f"{_plain(row.low, row.unit)} to {_plain(row.high, row.unit)}"
     return [row.name, row.unit, _plain(row.live, row.unit), runs, _plain(row.predicted, row.unit), *shown, noise]
 
@@ -142,12 +128,12 @@ def _policy_cells(arm: ArmParity) -> dict[str, str]:
         "live step time, median, s": f"{row.live:.4g}",
         "live runs, s": f"{row.low:.4g} to {row.high:.4g}",
         "simulated, s": f"{row.predicted:.4g}",
-        "error": _percent(row.error, True),
+        "error": _percent(row.error, "+.2%"),
         "  policy, runs that differ": str(len(arm.policy_errors)),
-        "  schedule": _percent(row.schedule, True),
-        "  cost model": _percent(row.cost, True),
-        "live to live": _percent(row.noise, False),
-        "makespan, recorded durations": _percent(makespan.schedule, True),
+        "  schedule": _percent(row.schedule, "+.2%"),
+        "  cost model": _percent(row.cost, "+.2%"),
+        "live to live": _percent(row.noise),
+        "makespan, recorded durations": _percent(makespan.schedule, "+.2%"),
         "engine steps with another batch": "-" if order is None else "{1} of {0}".format(*arm.recorded_batches),
         "pairs inverted": "-" if order is None else f"{order.inversions} of {order.pairs}",
         "  tie, ms": "-" if order is None else f"{order.tie_seconds * 1e3:.3g}",
@@ -170,8 +156,8 @@ def _signed(value: float | None, unit: str) -> str:
     return f"{value * 100:+.1f} pp" if unit == "share" else f"{value:+,.0f}" if unit == "tokens" else f"{value:+.3g}"
 
 
-def _percent(value: float | None, signed: bool) -> str:
-    return "-" if value is None else f"{value:+.2%}" if signed else f"{value:.2%}"
+def _percent(value: float | None, form: str = ".2%") -> str:
+    return "-" if value is None else format(value, form)
 
 
 # -- files ----------------------------------------------------------------------------------------------
@@ -179,44 +165,19 @@ def _percent(value: float | None, signed: bool) -> str:
 
 def as_json(parity: Parity, command: str) -> str:
     """Everything, for machines."""
-    whole = {
+    ranking = parity.ranking
+    content = {
         "name": parity.name,
         "engine": parity.engine,
         "label": parity.label,
         "rlsim": __version__,
         "command": command,
         "calibration": list(parity.calibration),
-        "ranking": None
-        if parity.ranking is None
-        else asdict(parity.ranking) | {"same_winner": parity.ranking.same_winner},
-        "policies": {arm.name: _arm_json(arm) for arm in parity.arms},
+        "ranking": None if ranking is None else asdict(ranking) | {"same_winner": ranking.same_winner},
+        "policies": {arm.name: arm.to_dict() for arm in parity.arms},
         "notes": list(notes(parity)),
     }
-    return json.dumps(whole, indent=1) + "\n"
-
-
-def _arm_json(arm: ArmParity) -> dict[str, Any]:
-    order = arm.recorded_order
-    return {
-        "rows": [asdict(row) for row in rows_of(arm)],
-        "policy_errors": arm.policy_errors,
-        "steps_and_other_batches_recorded": list(arm.recorded_batches),
-        "order_recorded": None if order is None else asdict(order),
-        "order_predicted": asdict(arm.predicted_order),
-        "start_lag_distance": arm.lag_distance,
-        "start_lag_distance_of_live_runs": arm.lag_noise,
-        "discarded_late_shares": list(arm.discarded),
-        "predicted": _observation_json(arm.predicted),
-        "live": [_observation_json(trial.observed) | {"late_share": trial.late_share} for trial in arm.trials],
-        "recorded": [trial.rerun and _observation_json(trial.rerun.observed) for trial in arm.trials],
-        "sources": [asdict(source) for source in arm.plan.sources],
-    }
-
-
-def _observation_json(observed: Any) -> dict[str, Any]:
-    tree = asdict(observed)
-    del tree["ends_seconds"]
-    return tree
+    return json_text(content)
 
 
 def save(parity: Parity, out: Path, command: str) -> None:
@@ -224,8 +185,7 @@ def save(parity: Parity, out: Path, command: str) -> None:
     from rlsim.results.plots.style import save_figure
 
     out.mkdir(parents=True, exist_ok=True)
-    with replacing(out / "parity.json") as part:
-        part.write_text(as_json(parity, command), encoding="utf-8")
+    write_text(out / "parity.json", as_json(parity, command))
     if parity.ranking is None:
         save_figure(_timelines(parity, parity.arms[0]), out / "parity.png")
         return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlsim.results.store import replacing
+from rlsim.studies.compare import shared_sources
+from rlsim.studies.output import write_text
 from rlsim.studies.report.figures import of_arm, shared
 from rlsim.studies.report.saved import Saved, read_saved
 from rlsim.studies.report.tables import report_tables
@@ -21,10 +22,8 @@ def write_report(directory: Path, target: Path | None = None) -> Path:
 
     Raises as ``read_saved``.
     """
-    text = html(read_saved(directory))
     path = target or directory / "report.html"
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+    write_text(path, html(read_saved(directory)))
     return path
 
 
@@ -44,7 +43,7 @@ def html(saved: Saved) -> str:
         shared=shared(saved),
         of_arm={arm.name: of_arm(arm) for arm in saved.arms},
         labels=labels(saved),
-        sources=sources(saved),
+        sources=shared_sources({arm.name: arm.sources for arm in saved.arms}),
         declared=[(arm.name, row) for arm in saved.arms for row in arm.scenario.published if row.is_step_time],
     )
 
@@ -60,12 +59,3 @@ def labels(saved: Saved) -> list[str]:
     if any(arm.estimated for arm in saved.arms):
         names.append("ESTIMATE")
     return names
-
-
-def sources(saved: Saved) -> list[tuple[str, str, bool, str]]:
-    """What, text, whether an estimate, and the arms it holds for (empty: all)."""
-    known: dict[tuple[str, str, bool], list[str]] = {}
-    for arm in saved.arms:
-        for source in arm.sources:
-            known.setdefault((source.what, source.text, source.estimate), []).append(arm.name)
-    return [(*source, "" if len(arms) == len(saved.arms) else ", ".join(arms)) for source, arms in known.items()]

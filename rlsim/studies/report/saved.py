@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError, unknown
+from rlsim.resolve import Source
 from rlsim.results.metrics import Metrics
 from rlsim.results.statistics import Estimate, interval
 from rlsim.results.store import SCENARIO
 from rlsim.scenario.schema import Scenario
-from rlsim.studies.compare import arm_folder
+from rlsim.studies.compare import Shift, arm_folder
 from rlsim.studies.save import COMPARISON, PROVENANCE
 
 MAX_BYTES = 64 * 1024**2
@@ -24,15 +25,6 @@ ALLOWED = "what --out of rlsim run or rlsim compare wrote"
 
 Flat = Mapping[str, int | float | bool | str]
 """Metrics of a replication, as ``Metrics.as_dict`` names them."""
-
-
-@dataclass(frozen=True, slots=True)
-class SavedSource:
-    """Where a cost came from."""
-
-    what: str
-    text: str
-    estimate: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ class SavedArm:
     scenario: Scenario
     scenario_text: str
     verdict: str
-    sources: tuple[SavedSource, ...]
+    sources: tuple[Source, ...]
 
     def values(self, metric: str) -> list[float]:
         """The metric of every replication."""
@@ -72,17 +64,6 @@ class SavedArm:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedShift:
-    """What another value of an assumed input does to an arm's step time, relative."""
-
-    arm: str
-    key: str
-    value: float
-    reason: str
-    change: float
-
-
-@dataclass(frozen=True, slots=True)
 class Saved:
     """A saved comparison, or one arm of it."""
 
@@ -90,7 +71,7 @@ class Saved:
     name: str
     rlsim: str
     arms: tuple[SavedArm, ...]
-    shifts: tuple[SavedShift, ...]
+    shifts: tuple[Shift, ...]
     provenance: Mapping[str, Any]
     """Command and versions; empty where an older rlsim wrote the directory."""
 
@@ -106,48 +87,44 @@ def read_saved(directory: Path) -> Saved:
     Raises ``ParameterError`` with the file for what is not there or is not what rlsim writes, ``ScenarioError`` for
     a ``scenario.yaml`` that this rlsim refuses.
     """
-    root = next((folder for folder in _folders(directory) if (folder / COMPARISON).is_file()), None)
+    path = directory.resolve()
+    root = next(
+        (folder for folder in (directory, path.parent, path.parent.parent) if (folder / COMPARISON).is_file()), None
+    )
     if root is None:
         raise ParameterError(str(directory), f"no {COMPARISON} there or above it", ALLOWED)
-    whole = _json(root / COMPARISON)
+    whole, provenance = _json(root / COMPARISON), root / PROVENANCE
     try:
-        saved = _saved(root, whole)
+        arms = tuple(_arm(root, name, section) for name, section in whole["arms"].items())
+        if not arms:
+            raise ValueError("no arms")
+        name, version = str(whole["name"]), str(whole["rlsim"])
+        shifts = tuple(
+            Shift(
+                str(shift["arm"]),
+                str(shift["key"]),
+                float(shift["value"]),
+                str(shift["reason"]),
+                float(shift["change"]),
+            )
+            for shift in whole["sensitivity"]
+        )
+        saved = Saved(root, name, version, arms, shifts, _json(provenance) if provenance.is_file() else {})
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         if isinstance(error, ParameterError):
             raise
         raise ParameterError(str(root / COMPARISON), f"{type(error).__name__}: {error}", ALLOWED) from None
-    return saved if root == directory else _one_arm(saved, directory)
+    return saved if root == directory else _of_arm(saved, directory)
 
 
-def _folders(directory: Path) -> list[Path]:
-    """The directory itself, and above it as far as a replication's is below the whole."""
-    path = directory.resolve()
-    return [directory, path.parent, path.parent.parent]
-
-
-def _one_arm(saved: Saved, directory: Path) -> Saved:
+def _of_arm(saved: Saved, directory: Path) -> Saved:
+    """What is saved of the one arm whose folder, or whose replication's, the directory is."""
     names = {path.name for path in (directory.resolve(), directory.resolve().parent)}
-    arms = tuple(arm for arm in saved.arms if arm.folder.name in names)
-    if not arms:
+    arm = next((arm for arm in saved.arms if arm.folder.name in names), None)
+    if arm is None:
         raise unknown(str(directory), directory.name, [arm.folder.name for arm in saved.arms])
-    kept = {arm.name for arm in arms}
-    shifts = tuple(shift for shift in saved.shifts if shift.arm in kept)
-    return Saved(directory, f"{saved.name}: {arms[0].name}", saved.rlsim, arms, shifts, saved.provenance)
-
-
-def _saved(root: Path, whole: Mapping[str, Any]) -> Saved:
-    path = root / PROVENANCE
-    arms = tuple(_arm(root, name, section) for name, section in whole["arms"].items())
-    if not arms:
-        raise ValueError("no arms")
-    return Saved(
-        root,
-        str(whole["name"]),
-        str(whole["rlsim"]),
-        arms,
-        tuple(_shift(shift) for shift in whole["sensitivity"]),
-        _json(path) if path.is_file() else {},
-    )
+    shifts = tuple(shift for shift in saved.shifts if shift.arm == arm.name)
+    return replace(saved, directory=directory, name=f"{saved.name}: {arm.name}", arms=(arm,), shifts=shifts)
 
 
 def _arm(root: Path, name: str, section: Mapping[str, Any]) -> SavedArm:
@@ -156,7 +133,7 @@ def _arm(root: Path, name: str, section: Mapping[str, Any]) -> SavedArm:
     folder = root / arm_folder(name)
     path = folder / SCENARIO
     scenario = load(str(path)).resolve()
-    sources = tuple(SavedSource(str(s["what"]), str(s["text"]), bool(s["estimate"])) for s in section["sources"])
+    sources = tuple(Source(str(s["what"]), str(s["text"]), bool(s["estimate"])) for s in section["sources"])
     metrics = _flat(section["replications"])
     return SavedArm(name, folder, metrics, scenario, _text(path), str(section["verdict"]), sources)
 
@@ -178,16 +155,6 @@ def _flat(runs: Sequence[Mapping[str, Any]]) -> tuple[Flat, ...]:
 def _scalars() -> Iterator[tuple[str, Any]]:
     kinds = {"int": int, "float": int | float, "bool": bool, "str": str}
     return ((field.name, kinds[str(field.type)]) for field in fields(Metrics) if str(field.type) in kinds)
-
-
-def _shift(section: Mapping[str, Any]) -> SavedShift:
-    return SavedShift(
-        str(section["arm"]),
-        str(section["key"]),
-        float(section["value"]),
-        str(section["reason"]),
-        float(section["change"]),
-    )
 
 
 def _json(path: Path) -> dict[str, Any]:

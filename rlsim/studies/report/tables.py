@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlsim.results.plots.style import cause, ordered
 from rlsim.results.statistics import Estimate, paired_difference, paired_ratio
 from rlsim.studies.report.saved import Saved, SavedArm
+from rlsim.studies.text.table import plus_minus
 
 STEP = "step_seconds"
 LEAST_SHARE = 0.005
@@ -54,7 +55,8 @@ def _step_times(saved: Saved) -> ReportTable:
         "arm", f"step, s ± {percent}", "published, s", "error", f"less first, s ± {percent}", f"speed-up ({percent})",
         "trained tokens/s/GPU", "rests on estimates of",
     )  # fmt: skip
-    counts = " to ".join(dict.fromkeys(str(n) for n in _ends(len(arm.metrics) for arm in saved.arms)))
+    ascending = sorted(len(arm.metrics) for arm in saved.arms)
+    counts = " to ".join(dict.fromkeys(str(count) for count in (ascending[0], ascending[-1])))
     note = (
         f"Means over {counts} replications with t intervals; less first and speed-up are paired: every arm meets the "
         "same prompts and the same luck. A single run has no interval."
@@ -62,38 +64,25 @@ def _step_times(saved: Saved) -> ReportTable:
     return ReportTable("Step time", note, columns, tuple(_step_row(saved.arms[0], arm) for arm in saved.arms))
 
 
-def _ends(counts: Iterator[int]) -> list[int]:
-    ascending = sorted(counts)
-    return [ascending[0], ascending[-1]]
-
-
 def _step_row(first: SavedArm, arm: SavedArm) -> tuple[str, ...]:
-    measured, error = _published(arm)
-    beside = ("", "") if arm is first else (_estimate(_difference(arm, first), "+.1f"), _speedup(first, arm))
+    confidence = first.scenario.run.confidence
+    difference = speedup = ""
+    if arm is not first:
+        runs = min(len(arm.metrics), len(first.metrics))
+        own, others = arm.values(STEP)[:runs], first.values(STEP)[:runs]
+        difference = _estimate(paired_difference(own, others, confidence), "+.1f")
+        ratio = paired_ratio(others, own, confidence)
+        interval = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.2f} to {ratio.high:.2f})"
+        speedup = f"{ratio.mean:.2f}×{interval}"
     return (
         arm.name,
         _estimate(arm.estimate(STEP)),
-        measured,
-        error,
-        *beside,
+        *_published(arm),
+        difference,
+        speedup,
         _estimate(arm.estimate("tokens_per_second_per_gpu"), ",.0f"),
         ", ".join(arm.estimated) or "nothing",
     )
-
-
-def _pairs(a: SavedArm, b: SavedArm) -> tuple[list[float], list[float]]:
-    n = min(len(a.metrics), len(b.metrics))
-    return a.values(STEP)[:n], b.values(STEP)[:n]
-
-
-def _difference(arm: SavedArm, first: SavedArm) -> Estimate:
-    return paired_difference(*_pairs(arm, first), first.scenario.run.confidence)
-
-
-def _speedup(first: SavedArm, arm: SavedArm) -> str:
-    estimate = paired_ratio(*_pairs(first, arm), first.scenario.run.confidence)
-    interval = "" if estimate.low is None or estimate.high is None else f" ({estimate.low:.2f} to {estimate.high:.2f})"
-    return f"{estimate.mean:.2f}×{interval}"
 
 
 def _published(arm: SavedArm) -> tuple[str, str]:
@@ -105,10 +94,7 @@ def _published(arm: SavedArm) -> tuple[str, str]:
 
 
 def _estimate(estimate: Estimate, form: str = ".1f") -> str:
-    mean = f"{estimate.mean:{form}}"
-    if estimate.low is None or estimate.high is None:
-        return mean
-    return f"{mean} ± {(estimate.high - estimate.low) / 2:{form.removeprefix('+')}}"
+    return plus_minus(estimate, f"{{:{form}}}".format, f"{{:{form.removeprefix('+')}}}".format)
 
 
 def _parts(saved: Saved) -> ReportTable:
@@ -166,14 +152,10 @@ def _shares(arm: SavedArm, prefix: str) -> dict[str, float]:
 def _staleness(saved: Saved) -> ReportTable:
     note = "Mean (most) over trained samples, in published weights versions; the intra-batch lag in optimizer updates."
     rows = tuple(
-        (arm.name, *(f"{arm.mean(f'{lag}_mean'):.2f} ({_most(arm, f'{lag}_max'):.0f})" for lag in LAGS))
+        (arm.name, *(f"{arm.mean(f'{lag}_mean'):.2f} ({max(arm.values(f'{lag}_max')):.0f})" for lag in LAGS))
         for arm in saved.arms
     )
     return ReportTable("Staleness", note, ("arm", *LAGS.values()), rows)
-
-
-def _most(arm: SavedArm, metric: str) -> float:
-    return max(arm.values(metric))
 
 
 def _ledger(saved: Saved) -> ReportTable:
@@ -182,17 +164,15 @@ def _ledger(saved: Saved) -> ReportTable:
         for arm in saved.arms for run in arm.metrics for key, value in run.items()
         if key.startswith("ledger_tokens.") and value
     )  # fmt: skip
-    rows = tuple(_ledger_row(arm, list(fates)) for arm in saved.arms)
+    rows = []
+    for arm in saved.arms:
+        generated = arm.mean("generated_tokens")
+        shares = (f"{100 * arm.mean(f'ledger_tokens.{fate}') / max(1.0, generated):.1f}" for fate in fates)
+        closes = all(run["ledger_closes"] is True for run in arm.metrics)
+        rows.append((arm.name, f"{generated:,.0f}", *shares, "yes" if closes else "NO"))
     note = "What became of every generated response token, per cent of the whole run; the fates must sum to all."
     titles = (fate.replace("_", " ") for fate in fates)
-    return ReportTable("Token ledger", note, ("arm", "generated, tokens", *titles, "closes"), rows)
-
-
-def _ledger_row(arm: SavedArm, fates: Sequence[str]) -> tuple[str, ...]:
-    generated = arm.mean("generated_tokens")
-    shares = (f"{100 * arm.mean(f'ledger_tokens.{fate}') / max(1.0, generated):.1f}" for fate in fates)
-    closes = all(run["ledger_closes"] is True for run in arm.metrics)
-    return arm.name, f"{generated:,.0f}", *shares, "yes" if closes else "NO"
+    return ReportTable("Token ledger", note, ("arm", "generated, tokens", *titles, "closes"), tuple(rows))
 
 
 def _costs(saved: Saved) -> ReportTable:

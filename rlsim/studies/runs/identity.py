@@ -84,15 +84,11 @@ def _outside(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, str) and value.endswith(_USER_FILES):
         yield value, _digest(value)
     elif isinstance(value, str) and key == "use" and ":" in value:
-        yield value, _module_digest(value.partition(":")[0])
-
-
-def _module_digest(module: str) -> str:
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):
-        return ""
-    return _digest(spec.origin) if spec is not None and spec.origin else ""
+        try:
+            spec = find_spec(value.partition(":")[0])
+        except (ImportError, ValueError):
+            spec = None
+        yield value, _digest(spec.origin) if spec is not None and spec.origin else ""
 
 
 @lru_cache(maxsize=256)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from rlsim import __version__
 from rlsim.executor.termination import BUDGET
-from rlsim.results.statistics import Estimate
 from rlsim.results.utilisation import USES
-from rlsim.studies.compare import Arm, Comparison
-from rlsim.studies.text.table import rendered, titled_table
+from rlsim.studies.compare import Arm, Comparison, shared_sources
+from rlsim.studies.text.table import new_table, plus_minus, rendered
 
 LEAST_SHARE = 0.005
 
@@ -24,143 +20,80 @@ def as_text(comparison: Comparison, detailed: bool = False) -> str:
     return rendered([*tables, _everything(comparison.arms[0])] if detailed else tables, _notes(comparison))
 
 
-def as_json(comparison: Comparison) -> str:
-    """Everything, for machines."""
-    arms = {
-        arm.name: {
-            "step_seconds": asdict(arm.estimate("step_seconds")),
-            "published": None if arm.published is None else arm.published.model_dump(mode="json"),
-            "error": arm.error,
-            "difference_to_first_seconds": asdict(comparison.difference_to_first(arm)),
-            "speedup_over_first": asdict(comparison.speedup_over_first(arm)),
-            "replications": [outcome.metrics.as_dict() for outcome in arm.outcomes],
-            "verdict": arm.outcomes[0].verdict,
-            "sources": [asdict(source) for source in arm.plan.sources],
-        }
-        for arm in comparison.arms
-    }
-    whole = {
-        "name": comparison.name,
-        "rlsim": __version__,
-        "arms": arms,
-        "sensitivity": [asdict(s) for s in comparison.shifts],
-    }
-    return json.dumps(whole, indent=1) + "\n"
-
-
 def _step_times(comparison: Comparison) -> Table:
     first = comparison.arms[0]
     percent = f"{first.plan.scenario.run.confidence:.0%}"
-    columns = (
-        f"step, s ± {percent}",
-        "published, s",
-        "error",
-        f"less first, s ± {percent}",
-        "speed-up",
-        "tokens/s /GPU",
-        "USD /step",
-    )
-    table = titled_table(comparison.name, "arm", columns)
+    columns = ["arm", f"step, s ± {percent}", "published, s", "error", f"less first, s ± {percent}", "speed-up"]
+    rows = []
     for arm in comparison.arms:
-        table.add_row(
-            arm.name,
-            _estimate(arm.estimate("step_seconds")),
-            "" if arm.published is None else f"{arm.published.measured:g}",
-            _error(arm),
-            "" if arm is first else _estimate(comparison.difference_to_first(arm), "+"),
-            "" if arm is first else f"{comparison.speedup_over_first(arm).mean:.2f}x",
-            f"{arm.mean('tokens_per_second_per_gpu'):,.0f}",
-            f"{arm.mean('usd_per_step'):.2f}",
-        )
-    return table
-
-
-def _error(arm: Arm) -> str:
-    if arm.error is None or arm.published is None:
-        return ""
-    return f"{arm.error:+.1%} (fitted)" if arm.published.calibrated else f"{arm.error:+.1%}"
-
-
-def _estimate(estimate: Estimate, sign: str = "") -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.mean:{sign}.1f}"
-    return f"{estimate.mean:{sign}.1f} ± {(estimate.high - estimate.low) / 2:.1f}"
+        row = [arm.name, plus_minus(arm.estimate("step_seconds"), "{:.1f}".format), "", "", "", ""]
+        if arm.published is not None:
+            row[2:4] = f"{arm.published.measured:g}", f"{arm.error:+.1%}{' (fitted)' * arm.published.calibrated}"
+        if arm is not first:
+            row[4] = plus_minus(comparison.difference_to_first(arm), "{:+.1f}".format, "{:.1f}".format)
+            row[5] = f"{comparison.speedup_over_first(arm).mean:.2f}x"
+        rows.append([*row, f"{arm.mean('tokens_per_second_per_gpu'):,.0f}", f"{arm.mean('usd_per_step'):.2f}"])
+    return new_table(comparison.name, [*columns, "tokens/s /GPU", "USD /step"], rows)
 
 
 def _uses(comparison: Comparison) -> Table:
     """Rollout and trainer GPUs by use; uses that nobody has are left out."""
-    rows = [(arm, role, shares) for arm in comparison.arms for role, shares in _roles(arm)]
-    shown = [use for use in _all_uses(rows) if any(shares.get(use, 0) >= LEAST_SHARE for _, _, shares in rows)]
-    table = titled_table("GPU time by use, %", "arm", ("GPUs", *map(_heading, shown)))
-    for arm, role, shares in rows:
+    roles = [(arm, role, shares) for arm in comparison.arms for role, shares in _roles(arm)]
+    uses = dict.fromkeys([*USES, *(use for _, _, shares in roles for use in shares)])
+    shown = [use for use in uses if any(shares.get(use, 0) >= LEAST_SHARE for _, _, shares in roles)]
+    rows = []
+    for arm, role, shares in roles:
         cells = (f"{100 * shares.get(use, 0):.0f}" if shares.get(use, 0) >= LEAST_SHARE else "" for use in shown)
-        table.add_row(arm.name, role, *cells)
-    return table
-
-
-def _heading(use: str) -> str:
-    return use.replace("idle:", "idle ").replace("_", " ")
-
-
-def _all_uses(rows: Sequence[tuple[Arm, str, dict[str, float]]]) -> list[str]:
-    return list(dict.fromkeys([*USES, *(use for _, _, shares in rows for use in shares)]))
+        rows.append([arm.name, role, *cells])
+    columns = ["arm", "GPUs", *(use.replace("idle:", "idle ").replace("_", " ") for use in shown)]
+    return new_table("GPU time by use, %", columns, rows)
 
 
 def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each pool of the rollout GPUs, where replicas differ, then rollout and trainer GPUs, one row where shared."""
+    metrics = [outcome.metrics for outcome in arm.outcomes]
+    for name, first in metrics[0].pools.items():
+        yield f"{first.gpus:g} {name}", _mean_shares([run.pools[name].utilisation for run in metrics])
     rollout, trainer = arm.plan.scenario.rollout.gpus, arm.plan.scenario.trainer.gpus
-    roles = ("rollout",) if arm.plan.colocated else ("rollout", "trainer")
-    yield from _pool_roles(arm)
-    for role in roles:
-        runs = [getattr(outcome.metrics.utilisation, role) for outcome in arm.outcomes]
-        label = f"{rollout} shared" if arm.plan.colocated else f"{rollout if role == 'rollout' else trainer} {role}"
-        yield label, {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
+    if arm.plan.colocated:
+        yield f"{rollout} shared", _mean_shares([run.utilisation.rollout for run in metrics])
+        return
+    yield f"{rollout} rollout", _mean_shares([run.utilisation.rollout for run in metrics])
+    yield f"{trainer} trainer", _mean_shares([run.utilisation.trainer for run in metrics])
 
 
-def _pool_roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each pool of the rollout GPUs; none where replicas are alike."""
-    for name, first in arm.outcomes[0].metrics.pools.items():
-        runs = [outcome.metrics.pools[name].utilisation for outcome in arm.outcomes]
-        yield f"{first.gpus:g} {name}", {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
+def _mean_shares(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
 
 
 def _staleness(comparison: Comparison) -> Table:
     names = ("start_lag", "end_lag", "span", "token_weighted_lag", "intra_batch_lag")
     titles = ("start lag", "end lag", "span", "token- weighted", "intra-batch, updates")
-    table = titled_table(
-        "Staleness of trained samples, weights versions: mean (max)", "arm", (*titles, "wasted tokens")
-    )
+    fates = ("dropped_stale", "dropped_surplus", "filtered", "failed", "undelivered", "checks")
+    rows = []
     for arm in comparison.arms:
         cells = (f"{arm.mean(f'{name}_mean'):.2f} ({arm.mean(f'{name}_max'):.0f})" for name in names)
-        table.add_row(arm.name, *cells, f"{_wasted(arm):.1%}")
-    return table
-
-
-def _wasted(arm: Arm) -> float:
-    """Share of generated tokens that were dropped."""
-    dropped = sum(
-        tokens
-        for outcome in arm.outcomes
-        for fate, tokens in outcome.metrics.ledger_tokens.items()
-        if fate in ("dropped_stale", "dropped_surplus", "filtered", "failed", "undelivered", "checks")
-    )
-    return dropped / max(1, sum(outcome.metrics.generated_tokens for outcome in arm.outcomes))
+        metrics = [outcome.metrics for outcome in arm.outcomes]
+        wasted = sum(run.ledger_tokens.get(fate, 0) for run in metrics for fate in fates)
+        share = wasted / max(1, sum(run.generated_tokens for run in metrics))
+        rows.append([arm.name, *cells, f"{share:.1%}"])
+    title = "Staleness of trained samples, weights versions: mean (max)"
+    return new_table(title, ("arm", *titles, "wasted tokens"), rows)
 
 
 def _everything(arm: Arm) -> Table:
-    table = titled_table(
-        f"All metrics of {arm.name}, mean of {len(arm.outcomes)} replication(s); uses of GPU time that are 0 left out",
-        "metric",
-        ("value",),
-    )
-    flat = [outcome.metrics.as_dict() for outcome in arm.outcomes]
-    for name, value in flat[0].items():
+    runs = [outcome.metrics.as_dict() for outcome in arm.outcomes]
+    rows = []
+    for name, value in runs[0].items():
         if isinstance(value, str | bool):
-            table.add_row(name, str(value))
+            rows.append((name, str(value)))
         elif name != "replication":
-            mean = sum(float(run[name]) for run in flat) / len(flat)
+            mean = sum(float(run[name]) for run in runs) / len(runs)
             if mean or not name.startswith("utilisation."):
-                table.add_row(name, f"{mean:,.4g}")
-    return table
+                rows.append((name, f"{mean:,.4g}"))
+    replications = f"mean of {len(runs)} replication(s)"
+    title = f"All metrics of {arm.name}, {replications}; uses of GPU time that are 0 left out"
+    return new_table(title, ("metric", "value"), rows)
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -170,7 +103,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield from budgets_used(comparison.arms)
     yield from _declared(comparison)
     yield from _sensitivity(comparison)
-    yield from _sources(comparison)
+    for cost, text, is_estimate, arms in shared_sources({arm.name: arm.plan.sources for arm in comparison.arms}):
+        yield f"{'ESTIMATE' if is_estimate else 'Source'}, {cost}: {text}{f' ({arms})' if arms else ''}."
     run = comparison.arms[0].plan.scenario.run
     replications = len(comparison.arms[0].outcomes)
     closes = all(outcome.metrics.ledger_closes for arm in comparison.arms for outcome in arm.outcomes)
@@ -215,13 +149,3 @@ def _sensitivity(comparison: Comparison) -> Iterator[str]:
         for (shifted, value), changes in grouped.items():
             if shifted == key:
                 yield f"  {value:g}: {', '.join(changes)}"
-
-
-def _sources(comparison: Comparison) -> Iterator[str]:
-    known: dict[tuple[str, str, bool], list[str]] = {}
-    for arm in comparison.arms:
-        for source in arm.plan.sources:
-            known.setdefault((source.what, source.text, source.estimate), []).append(arm.name)
-    for (subject, text, estimate), arms in known.items():
-        only = "" if len(arms) == len(comparison.arms) else f" ({', '.join(arms)})"
-        yield f"{'ESTIMATE' if estimate else 'Source'}, {subject}: {text}{only}."

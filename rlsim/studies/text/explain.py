@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from typing import Any
 
 from rlsim import __version__
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.statistics import Estimate
 from rlsim.studies.explain.cases import SIZE_WITHIN, CaseResult
-from rlsim.studies.explain.explain import Effect, Explanation, evidence
+from rlsim.studies.explain.explain import Explanation, evidence
+from rlsim.studies.output import json_text
+from rlsim.studies.text.table import new_table, rendered
 
 WIDTH = 150
 """Columns of the printed table."""
@@ -34,17 +35,13 @@ def _helps(explanation: Explanation) -> Iterator[str]:
     if not explanation.effects:
         yield f"None of {explanation.tried} changes makes a step faster."
         return
-    runs = explanation.effects[0].speedup.n
-    tried = explanation.tried
+    tried, runs = explanation.tried, explanation.effects[0].speedup.n
     yield f"What helps most of {tried} changes, screened on one run, judged on {runs} others of the same luck:"
     for number, effect in enumerate(explanation.effects, 1):
-        yield f"  {number}. {_effect(effect)}"
-
-
-def _effect(effect: Effect) -> str:
-    learnt = f" (changes what is learnt: {effect.change.learnt})" if effect.change.learnt else ""
-    keys = ", ".join(f"{key}={_value(value)}" for key, value in effect.change.settings.items())
-    return f"{effect.change.label}{learnt}: a step {shown(effect.speedup)} times as fast; {keys}"
+        learnt = f" (changes what is learnt: {effect.change.learnt})" if effect.change.learnt else ""
+        keys = ", ".join(f"{key}={_value(value)}" for key, value in effect.change.settings.items())
+        times = f"a step {shown(effect.speedup)} times as fast"
+        yield f"  {number}. {effect.change.label}{learnt}: {times}; {keys}"
 
 
 def _value(value: object) -> str:
@@ -117,28 +114,19 @@ def cells(result: CaseResult) -> tuple[str, ...]:
 
 def table_text(results: Sequence[CaseResult]) -> str:
     """One row a case, then how many agree."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
-    for title in COLUMNS:
-        table.add_column(title)
-    for result in results:
-        table.add_row(*cells(result))
-    out = StringIO()
-    Console(file=out, width=WIDTH, highlight=False, markup=False).print(table)
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
-    return "\n".join([*lines, "", score(results)]) + "\n"
+    table = new_table(None, COLUMNS, map(cells, results), texts=len(COLUMNS), no_wrap=False, collapses=False)
+    lines = [line.rstrip() for line in rendered([table], width=WIDTH).splitlines()]
+    return "\n".join([*lines, score(results)]) + "\n"
 
 
-def answers_json(results: Sequence[CaseResult]) -> str:
-    """The same for machines."""
-    return _json({"cases": [_case_json(result) for result in results], "score": score(results)})
+def cases_json(results: Sequence[CaseResult]) -> str:
+    """The cases for machines."""
+    cases = [_case_dict(result) for result in results]
+    return json_text({"rlsim": __version__, "cases": cases, "score": score(results)}, indent=2)
 
 
 def explanation_json(explanation: Explanation, plan: ResolvedScenario, result: CaseResult | None) -> str:
-    """The same for machines."""
+    """The explanation for machines, with the case of the scenario where it has one."""
     effects = [
         {
             "change": effect.change.label,
@@ -148,27 +136,23 @@ def explanation_json(explanation: Explanation, plan: ResolvedScenario, result: C
         }
         for effect in explanation.effects
     ]
-    return _json(
-        {
-            "arm": explanation.arm,
-            "bottleneck": explanation.outcome.verdict,
-            "evidence": dict(evidence(explanation.outcome.metrics, plan)),
-            "changes_tried": explanation.tried,
-            "changes": effects,
-            "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],
-            "case": None if result is None else _case_json(result),
-        }
-    )
+    content = {
+        "rlsim": __version__,
+        "arm": explanation.arm,
+        "bottleneck": explanation.outcome.verdict,
+        "evidence": dict(evidence(explanation.outcome.metrics, plan)),
+        "changes_tried": explanation.tried,
+        "changes": effects,
+        "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],
+        "case": None if result is None else _case_dict(result),
+    }
+    return json_text(content, indent=2)
 
 
-def _case_json(result: CaseResult) -> dict[str, Any]:
+def _case_dict(result: CaseResult) -> dict[str, Any]:
     simulated = {"simulated": _estimate(result.simulated), "direction_agrees": result.direction}
     return {**result.case.model_dump(mode="json"), **simulated, "size_error": result.error, "agrees": result.agrees}
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "replications": estimate.n}
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps({"rlsim": __version__, **content}, indent=2) + "\n"

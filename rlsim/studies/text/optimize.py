@@ -1,24 +1,20 @@
-"""A plan as text and for machines."""
+"""A plan as text."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.table import Table
 
-from rlsim import __version__
 from rlsim.results.statistics import Estimate
 from rlsim.studies.optimize.explore import is_exhaustive
 from rlsim.studies.optimize.scoring import COST, EvaluatedPoint
 from rlsim.studies.optimize.selection import MARGIN, Selection
 from rlsim.studies.optimize.sensitivity import Robust, Swing
 from rlsim.studies.optimize.study import OptimizeResult
-from rlsim.studies.text.sweep import label, new_table, short, shown, shown_mean, source_lines, varying
-from rlsim.studies.text.table import rendered
+from rlsim.studies.text.sweep import label, short, shown, shown_mean, source_lines, varying
+from rlsim.studies.text.table import new_table, plus_minus, rendered
 
 _EXTRA = {
     "seconds_per_million_trained_tokens": "s /M tokens",
@@ -40,7 +36,8 @@ def as_text(result: OptimizeResult) -> str:
     """The choice, how sure and how flat it is, what it was chosen from, and what would change it."""
     if result.selection is None:
         return "".join(f"{line}\n" for line in ("No feasible choice.", *_search_lines(result)))
-    names = _names(result)
+    axes = result.request.space.axes
+    names = [axis.name for axis in axes if len(axis.factor.levels) > 1] or [axis.name for axis in axes]
     lines = [*_choice_lines(result, result.selection, names), "", *_search_lines(result), ""]
     tables = [_contenders(result, result.selection, names)]
     tables += [_robust(result.robust, names)] if result.robust is not None and result.robust.points else []
@@ -49,55 +46,11 @@ def as_text(result: OptimizeResult) -> str:
     return text + "".join(f"{line}\n" for line in _notes(result, result.selection, names))
 
 
-def as_json(result: OptimizeResult) -> str:
-    """Everything, for machines."""
-    selection = result.selection
-    whole = {
-        "name": result.scenario,
-        "rlsim": __version__,
-        "search": result.request.search.model_dump(mode="json"),
-        "points": result.request.space.size,
-        "points_simulated": len(result.spent.points),
-        "runs_made": result.spent.runs_made,
-        "runs_reused": result.spent.runs_reused,
-        "infeasible": {kind: {"points": count, "first": text} for kind, (count, text) in result.infeasible.items()},
-        "best": None if selection is None else _point(selection.best, selection),
-        "contenders": [] if selection is None else [_point(evaluated, selection) for evaluated in selection.contenders],
-        "robust": None if result.robust is None else result.robust.to_dict(),
-        "sensitivity": [{**asdict(swing), "changes_the_choice": swing.changes_the_choice} for swing in result.swings],
-        "unjudged": result.unjudged,
-        "marginal": [asdict(marginal) for marginal in result.marginal],
-    }
-    return json.dumps(whole, indent=1) + "\n"
-
-
-def _point(evaluated: EvaluatedPoint, selection: Selection) -> dict[str, Any]:
-    return {
-        "levels": evaluated.candidate.variant.levels,
-        "gpus": evaluated.candidate.gpus,
-        "usd_per_hour": evaluated.candidate.usd_per_hour,
-        "objective": asdict(evaluated.estimate(evaluated.objective)),
-        "step_seconds": asdict(evaluated.estimate("step_seconds")),
-        COST: asdict(evaluated.estimate(COST)),
-        "start_lag_max": max(evaluated.values("start_lag_max")),
-        "ratio_to_best": asdict(selection.ratio(evaluated)),
-        "on_front": evaluated in selection.front,
-        "as_written": evaluated in selection.written,
-        "tied_with_best": evaluated in selection.tied,
-        "run": evaluated.result.runs[0].identity,
-    }
-
-
-def _names(result: OptimizeResult) -> list[str]:
-    axes = result.request.space.axes
-    return [axis.name for axis in axes if len(axis.factor.levels) > 1] or [axis.name for axis in axes]
-
-
 def _choice_lines(result: OptimizeResult, selection: Selection, names: Sequence[str]) -> Iterator[str]:
     best = selection.best
     objective = OBJECTIVES[best.objective]
     yield f"{result.scenario}: least {objective}"
-    yield f"Choice: {label(best.candidate.variant.levels, names)}"
+    yield f"Choice: {label(best.levels, names)}"
     step, usd = shown(best.estimate("step_seconds")), shown(best.estimate(COST))
     lag = max(best.values("start_lag_max"))
     yield f"  step {step} s, {usd} USD per million trained tokens, start lag at most {lag:g}"
@@ -105,25 +58,20 @@ def _choice_lines(result: OptimizeResult, selection: Selection, names: Sequence[
         seconds, money = shown(best.estimate("seconds_to_target")), shown(best.estimate("usd_to_target"))
         yield f"  ESTIMATE: to a success rate of {best.target:g} in {seconds} s, for {money} USD (docs: learning model)"
     yield f"  {best.candidate.gpus} GPUs, {best.candidate.usd_per_hour:.2f} USD an hour"
-    yield f"  {_flatness(selection, names)}"
+    levels = [evaluated.levels for evaluated in selection.flat]
+    if len(levels) == 1:
+        yield f"  No other point that was looked at is within {MARGIN:.0%} of it."
+    else:
+        spans = (
+            f"{short(name, names)} {{{', '.join(dict.fromkeys(by[name] for by in levels))}}}"
+            for name in varying(levels)
+        )
+        tied = sum(evaluated in selection.tied for evaluated in selection.flat) - 1
+        apart = f"{tied} of them not told apart from it by these replications" if tied else "all told apart from it"
+        yield f"  Flat: {len(levels) - 1} more point(s) within {MARGIN:.0%} of it ({apart}): {', '.join(spans)}."
     for evaluated in selection.written:
-        levels = label(evaluated.candidate.variant.levels, names)
-        yield f"As written ({levels}): {shown(selection.ratio(evaluated), '.3f')} times the choice's {objective}."
-
-
-def _flatness(selection: Selection, names: Sequence[str]) -> str:
-    flat = selection.flat
-    if len(flat) == 1:
-        return f"No other point that was looked at is within {MARGIN:.0%} of it."
-    levels = [evaluated.candidate.variant.levels for evaluated in flat]
-    spans = [f"{short(name, names)} {_span(name, levels)}" for name in varying(levels)]
-    tied = sum(evaluated in selection.tied for evaluated in flat) - 1
-    apart = f"{tied} of them not told apart from it by these replications" if tied else "all told apart from it"
-    return f"Flat: {len(flat) - 1} more point(s) within {MARGIN:.0%} of it ({apart}): {', '.join(spans)}."
-
-
-def _span(name: str, levels: Sequence[dict[str, str]]) -> str:
-    return "{" + ", ".join(dict.fromkeys(point_levels[name] for point_levels in levels)) + "}"
+        ratio = shown(selection.ratio(evaluated), ".3f")
+        yield f"As written ({label(evaluated.levels, names)}): {ratio} times the choice's {objective}."
 
 
 def _search_lines(result: OptimizeResult) -> Iterator[str]:
@@ -145,14 +93,12 @@ def _contenders(result: OptimizeResult, selection: Selection, names: Sequence[st
     titles = ["step, s", "USD /M tokens", "GPUs", "USD /h", "start lag, max", "over best", ""]
     extra = [] if objective in ("step_seconds", COST) else [_EXTRA[objective]]
     title = f"Contenders, {result.request.replications} replication(s) each on the same luck"
-    table = new_table(title, [short(name, names) for name in names], [*extra, *titles])
+    columns = [*(short(name, names) for name in names), *extra, *titles]
     always_shown = (*selection.front, *selection.written)
-    for evaluated in [
-        *selection.contenders[:ROWS],
-        *(evaluated for evaluated in selection.contenders[ROWS:] if evaluated in always_shown),
-    ]:
-        table.add_row(
-            *(evaluated.candidate.variant.levels[name] for name in names),
+    further = (evaluated for evaluated in selection.contenders[ROWS:] if evaluated in always_shown)
+    rows = [
+        [
+            *(evaluated.levels[name] for name in names),
             *(shown(evaluated.estimate(objective)) for _ in extra),
             shown(evaluated.estimate("step_seconds")),
             shown(evaluated.estimate(COST)),
@@ -161,8 +107,10 @@ def _contenders(result: OptimizeResult, selection: Selection, names: Sequence[st
             f"{max(evaluated.values('start_lag_max')):g}",
             shown(selection.ratio(evaluated), ".3f"),
             _marks(evaluated, selection),
-        )
-    return table
+        ]
+        for evaluated in (*selection.contenders[:ROWS], *further)
+    ]
+    return new_table(title, columns, rows, texts=len(names), no_wrap=False)
 
 
 def _marks(evaluated: EvaluatedPoint, selection: Selection) -> str:
@@ -176,34 +124,27 @@ def _marks(evaluated: EvaluatedPoint, selection: Selection) -> str:
 
 
 def _robust(robust: Robust, names: Sequence[str]) -> Table:
-    titles = [*(f"regret, {_brief(state)}" for state in robust.states), "worst regret", "mean"]
+    # The ends of the key paths of a state's inputs are enough.
+    states = [re.sub(r"[\w.]+\.(\w+)=", r"\1=", state) for state in robust.states]
+    columns = [*(short(name, names) for name in names), *(f"regret, {state}" for state in states)]
     criterion = "least worst regret" if robust.criterion == "regret" else "least mean"
-    table = new_table(f"Under uncertain inputs, by {criterion}", [short(name, names) for name in names], titles)
+    rows = []
     for point in robust.points[: ROWS // 2]:
         regrets = [f"{regret:+.1%}" for regret in (*point.regrets, point.worst)]
-        table.add_row(*(point.texts[name] for name in names), *regrets, shown_mean(point.mean))
-    return table
-
-
-def _brief(state: str) -> str:
-    """The ends of the key paths of a state's inputs."""
-    return re.sub(r"[\w.]+\.(\w+)=", r"\1=", state)
+        rows.append([*(point.texts[name] for name in names), *regrets, shown_mean(point.mean)])
+    title = f"Under uncertain inputs, by {criterion}"
+    return new_table(title, [*columns, "worst regret", "mean"], rows, texts=len(names), no_wrap=False)
 
 
 def _tornado(swings: Sequence[Swing], selection: Selection, names: Sequence[str]) -> Table:
-    titles = ["of the objective", "best then", "regret of the choice", "changes the choice"]
-    table = new_table("Inputs at other values, the widest swing first", ["input", "value"], titles)
+    columns = ["input", "value", "of the objective", "best then", "regret of the choice", "changes the choice"]
+    rows = []
     for swing in by_swing(swings):
-        best = "the same" if swing.best == selection.best.candidate.variant.levels else label(swing.best, names)
-        table.add_row(
-            short(swing.key, [other.key for other in swings]),
-            swing.text,
-            _percent(swing.change),
-            best,
-            _percent(swing.regret),
-            "yes" if swing.changes_the_choice else "no",
-        )
-    return table
+        best = "the same" if swing.best == selection.best.levels else label(swing.best, names)
+        key = short(swing.key, [other.key for other in swings])
+        changes = "yes" if swing.changes_the_choice else "no"
+        rows.append([key, swing.text, _percent(swing.change), best, _percent(swing.regret), changes])
+    return new_table("Inputs at other values, the widest swing first", columns, rows, texts=2, no_wrap=False)
 
 
 def by_swing(swings: Sequence[Swing]) -> list[Swing]:
@@ -215,14 +156,20 @@ def by_swing(swings: Sequence[Swing]) -> list[Swing]:
 
 
 def _percent(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.mean - 1:+.1%}"
-    return f"{estimate.mean - 1:+.1%} ± {(estimate.high - estimate.low) / 2:.1%}"
+    return plus_minus(estimate, lambda value: f"{value - 1:+.1%}", "{:.1%}".format)
 
 
 def _notes(result: OptimizeResult, selection: Selection, names: Sequence[str]) -> Iterator[str]:
-    if result.robust is not None:
-        yield from _robust_lines(result.robust, selection, names)
+    robust = result.robust
+    if robust is not None and not robust.points:
+        yield "Under uncertain inputs: no contender is feasible in every state."
+    elif robust is not None:
+        first = robust.points[0]
+        by = "least worst regret" if robust.criterion == "regret" else "least mean over states, all as likely"
+        same = " (the choice as well)" if first.point == selection.best.point else ""
+        yield f"Under uncertain inputs ({by}): {label(first.texts, names)}{same}; worst regret {first.worst:.1%}."
+        if robust.infeasible:
+            yield f"  {robust.infeasible} contender(s) are infeasible in some state and left out."
     yield from (f"not judged: {text}" for text in result.unjudged)
     for marginal in result.marginal:
         each = "" if marginal.gpus == 1 else f" ({marginal.seconds.mean / marginal.gpus:+.3g} s a GPU)"
@@ -233,15 +180,3 @@ def _notes(result: OptimizeResult, selection: Selection, names: Sequence[str]) -
     run = selection.best.candidate.variant.scenario.run
     yield f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; intervals of {run.confidence:.0%}."
     yield from source_lines([selection.best.candidate.variant.resolved])
-
-
-def _robust_lines(robust: Robust, selection: Selection, names: Sequence[str]) -> Iterator[str]:
-    if not robust.points:
-        yield "Under uncertain inputs: no contender is feasible in every state."
-        return
-    first = robust.points[0]
-    by = "least worst regret" if robust.criterion == "regret" else "least mean over states, all as likely"
-    same = " (the choice as well)" if first.point == selection.best.point else ""
-    yield f"Under uncertain inputs ({by}): {label(first.texts, names)}{same}; worst regret {first.worst:.1%}."
-    if robust.infeasible:
-        yield f"  {robust.infeasible} contender(s) are infeasible in some state and left out."

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from io import StringIO
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from rlsim.frameworks.catalogue import (
     ParameterText,
@@ -20,6 +17,8 @@ from rlsim.frameworks.catalogue import (
     preset_texts,
     shown_part,
 )
+from rlsim.studies.output import json_text
+from rlsim.studies.text.table import new_table, rendered
 
 Rows = Sequence[Sequence[str]]
 
@@ -38,20 +37,22 @@ def listing() -> str:
 
 
 def as_json(entries: Iterable[PresetText | PartText] | None = None) -> str:
-    """All of it, or what was found, for machines."""
+    """All of it, or some entries, for machines."""
     if entries is not None:
-        return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
-    whole = {
-        "choices": choice_texts(),
-        "parts": [asdict(part) for part in part_texts()],
-        "presets": [asdict(preset) for preset in preset_texts()],
-    }
-    return json.dumps(whole, indent=1) + "\n"
+        return json_text([asdict(entry) for entry in entries])
+    parts, presets = map(asdict, part_texts()), map(asdict, preset_texts())
+    return json_text({"choices": choice_texts(), "parts": list(parts), "presets": list(presets)})
 
 
 def shown_in_full(entries: Iterable[PresetText | PartText]) -> str:
     """Presets and parts with everything that is known of them."""
-    return "\n".join(_preset_text(entry) if isinstance(entry, PresetText) else _part_text(entry) for entry in entries)
+    texts = []
+    for entry in entries:
+        if isinstance(entry, PresetText):
+            texts.append(_preset_text(entry))
+        else:
+            texts.append(f"{entry.name} ({entry.choice})\n\n{entry.doc}\n\n{_parameters(entry.parameters)}")
+    return "\n".join(texts)
 
 
 def _preset_text(preset: PresetText) -> str:
@@ -68,10 +69,6 @@ def _preset_text(preset: PresetText) -> str:
             f"Admission, {preset.parts['admission']['use']}:\n\n{preset.admission}\n",
         ]
     )
-
-
-def _part_text(part: PartText) -> str:
-    return f"{part.name} ({part.choice})\n\n{part.doc}\n\n{_parameters(part.parameters)}"
 
 
 def _parameters(parameters: tuple[ParameterText, ...]) -> str:
@@ -91,28 +88,14 @@ def parameter_defaults(parameters: tuple[ParameterText, ...], quote: str = "") -
 
 
 def _table(title: str, head: Sequence[str], rows: Rows) -> str:
-    screen = Console()
-    return _rich(title, head, rows, screen) if screen.is_terminal else _plain(title, head, rows)
-
-
-def _rich(title: str, head: Sequence[str], rows: Rows, screen: Console) -> str:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="", box=SIMPLE_HEAD)
-    for column, name in enumerate(head):
-        table.add_column(name, no_wrap=column == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    out = StringIO()
-    Console(file=out, width=screen.width, highlight=False, markup=False, force_terminal=True).print(table)
-    return out.getvalue()
-
-
-def _plain(title: str, head: Sequence[str], rows: Rows) -> str:
-    """A line a row, in columns, whatever their length: for pipes."""
+    """A table on a screen; a line a row, in columns, whatever their length, for pipes."""
+    if Console().is_terminal:
+        look = new_table(title, head, rows, texts=len(head), folds=True, edges=True, collapses=False)
+        return rendered([look]).removesuffix("\n")
     lines = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(len(row[column]) for row in lines) for column in range(len(head) - 1)]
-    return "\n".join([title, *(_columns(row, widths) for row in lines), ""])
-
-
-def _columns(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-    return "  ".join(["", *cells, row[-1]]).rstrip()
+    texts = []
+    for row in lines:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        texts.append("  ".join(["", *cells, row[-1]]).rstrip())
+    return "\n".join([title, *texts, ""])

@@ -57,16 +57,14 @@ def left_out(wanted: Sequence[str], folder: Path = FOLDER) -> list[PublishedEntr
         return []
     tree = plain(parse_file(str(file))[0])
     assert isinstance(tree, dict)
+    listed = tree.get("entries")
+    listed = listed if isinstance(listed, list) else []
     try:
-        entries = [PublishedEntry.model_validate(entry) for entry in _list(tree.get("entries"))]
+        entries = [PublishedEntry.model_validate(entry) for entry in listed]
     except ValidationError as refused:
         first = refused.errors()[0]
         raise ParameterError(f"{file}: {'.'.join(map(str, first['loc']))}", first["input"], first["msg"]) from refused
     return [entry for entry in entries if not wanted or entry.id in wanted]
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def read_entry(file: Path) -> EntryFile:

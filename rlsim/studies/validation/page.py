@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlsim.core.errors import ParameterError
-from rlsim.results.store import replacing
 from rlsim.scenario.published import PublishedEntry
+from rlsim.studies.output import write_text
 from rlsim.studies.validation.entries import EntryFile
 from rlsim.studies.validation.running import ValidationRow
 from rlsim.studies.validation.scores import error_summaries
@@ -30,58 +30,43 @@ def put(
     if not (begun and ended):
         raise ParameterError("--markdown", str(path), f"a new file, or one with {BEGIN} and {END}")
     tables = "\n".join(["", *_lines(entry_files, rows), *_without(without), ""])
-    with replacing(path) as temporary:
-        temporary.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}", encoding="utf-8")
+    write_text(path, f"{before}{BEGIN}\n{tables}\n{END}{after}")
 
 
 def _lines(entry_files: Sequence[EntryFile], rows: Sequence[ValidationRow]) -> Iterator[str]:
-    yield from _scores(rows)
+    summaries = [
+        (summary.name, str(summary.rows), str(summary.failed), _share(summary.median), _share(summary.p90))
+        for summary in error_summaries(rows)
+    ]
+    yield from _table(("framework", "predicted rows", "failed", "median error", "90th percentile"), summaries)
     yield ""
     for line in bars(rows):
         yield f"- {line}" if not line.startswith("  ") else f"  - {line.strip()}"
     for entry_file in entry_files:
+        entry, file = entry_file.entry, entry_file.document.file
+        yield from ("", f"### {entry.id}: {entry.title}", "", f"{entry.source}; `{Path(file).as_posix()}`.", "")
+        yield from _table(COLUMNS[1:], [cells(row)[1:] for row in rows if row.file == file])
         yield ""
-        yield from _entry(entry_file, [row for row in rows if row.file == entry_file.document.file])
-
-
-def _scores(rows: Sequence[ValidationRow]) -> Iterator[str]:
-    yield from _table(("framework", "predicted rows", "failed", "median error", "90th percentile"), _score_rows(rows))
-
-
-def _score_rows(rows: Sequence[ValidationRow]) -> Iterator[tuple[str, ...]]:
-    for summary in error_summaries(rows):
-        errors = ("-" if error is None else f"{error:.1%}" for error in (summary.median, summary.p90))
-        yield (summary.name, str(summary.rows), str(summary.failed), *errors)
-
-
-def _entry(entry_file: EntryFile, rows: Sequence[ValidationRow]) -> Iterator[str]:
-    entry = entry_file.entry
-    yield f"### {entry.id}: {entry.title}"
-    yield ""
-    yield f"{entry.source}; `{Path(entry_file.document.file).as_posix()}`."
-    yield ""
-    yield from _table(COLUMNS[1:], (cells(row)[1:] for row in rows))
-    yield ""
-    for arm, row in entry_file.rows():
-        if row.calibrated:
-            yield f"- calibrated on {arm}, {row.of}: {', '.join(row.fitted) or 'nothing fitted, an identity'}"
-    yield from (f"- assumed: {assumed}" for assumed in entry.assumptions)
-    yield from (f"- not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
-    if entry.misses:
-        yield f"- why it is off, and what would settle it: {entry.misses}"
+        for arm, row in entry_file.rows():
+            if row.calibrated:
+                yield f"- calibrated on {arm}, {row.of}: {', '.join(row.fitted) or 'nothing fitted, an identity'}"
+        yield from (f"- assumed: {assumed}" for assumed in entry.assumptions)
+        yield from (f"- not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
+        if entry.misses:
+            yield f"- why it is off, and what would settle it: {entry.misses}"
 
 
 def _without(entries: Sequence[PublishedEntry]) -> Iterator[str]:
     for entry in entries:
-        yield ""
-        yield f"### {entry.id}: {entry.title}"
-        yield ""
-        yield f"{entry.source}. No row yet."
-        yield ""
+        yield from ("", f"### {entry.id}: {entry.title}", "", f"{entry.source}. No row yet.", "")
         yield from (f"- not yet expressible: {left.what}: {left.reason}" for left in entry.left_out)
 
 
-def _table(heads: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for row in rows:

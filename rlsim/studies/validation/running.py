@@ -57,7 +57,9 @@ def planned_runs(entry_files: Sequence[EntryFile], replications: int | None = No
     refusals: dict[ArmKey, str] = {}
     for entry_file in entry_files:
         for arm, scenario in entry_file.scenarios.items():
-            if not _needs_run(entry_file, arm):
+            rows = list(entry_file.rows())
+            own = any(name == arm and not is_of_engine(row) for name, row in rows)
+            if not own and not any(row.over == arm for _, row in rows):
                 continue
             try:
                 resolved = resolve(scenario)
@@ -77,12 +79,6 @@ def run_entries(entry_files: Sequence[EntryFile], planned: PlannedRuns, runs: Ru
     """Simulate what the rows ask for; a run that fails is a row that says so."""
     records = runs.run_all([request for arm_requests in planned.requests.values() for request in arm_requests])
     return [row for entry_file in entry_files for row in _rows(entry_file, planned, records)]
-
-
-def _needs_run(entry_file: EntryFile, arm: str) -> bool:
-    rows = list(entry_file.rows())
-    own = any(name == arm and not is_of_engine(row) for name, row in rows)
-    return own or any(row.over == arm for _, row in rows)
 
 
 def _rows(entry_file: EntryFile, planned: PlannedRuns, records: Mapping[RunKey, RunRecord]) -> Iterator[ValidationRow]:

@@ -75,7 +75,11 @@ def pairs(rows: Sequence[ValidationRow]) -> list[Pair]:
         if row.published.family is not None:
             families.setdefault((row.file, row.published.family, row.published.of), []).append(row)
     within = (pair for family in families.values() for pair in _family_pairs(family))
-    alone = (_against_its_base(row) for row in rows if row.published.over is not None)
+    alone = (
+        Pair(row, row, row.published.measured, None if row.predicted is None else row.predicted.mean, True)
+        for row in rows
+        if row.published.over is not None
+    )
     return [*within, *alone]
 
 
@@ -88,21 +92,12 @@ def agreement(compared: Iterable[Pair]) -> tuple[int, int]:
 def _family_pairs(family: Sequence[ValidationRow]) -> Iterator[Pair]:
     for first, second in combinations(family, 2):
         better = is_rate(first.published.of) or first.published.over is not None
-        yield Pair(
-            first,
-            second,
-            _factor(first.published.measured, second.published.measured, better),
-            None
-            if first.predicted is None or second.predicted is None
-            else _factor(first.predicted.mean, second.predicted.mean, better),
-            first is family[0] and first.published.over is None,
-        )
+        measured = _factor(first.published.measured, second.published.measured, better)
+        predicted = None
+        if first.predicted is not None and second.predicted is not None:
+            predicted = _factor(first.predicted.mean, second.predicted.mean, better)
+        yield Pair(first, second, measured, predicted, first is family[0] and first.published.over is None)
 
 
 def _factor(first: float, second: float, more_is_better: bool) -> float:
     return second / first if more_is_better else first / second
-
-
-def _against_its_base(row: ValidationRow) -> Pair:
-    predicted = None if row.predicted is None else row.predicted.mean
-    return Pair(row, row, row.published.measured, predicted, True)

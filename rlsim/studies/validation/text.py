@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from io import StringIO
 
 from rlsim import __version__
-from rlsim.results.statistics import Estimate
 from rlsim.scenario.published import PublishedEntry
+from rlsim.studies.output import json_text
+from rlsim.studies.text.table import new_table, plus_minus, rendered
 from rlsim.studies.validation.entries import EntryFile
 from rlsim.studies.validation.running import ValidationRow
 from rlsim.studies.validation.scores import MEDIAN_BAR, ORDER_BAR, TAIL_BAR, Pair, agreement, error_summaries, pairs
@@ -22,21 +21,9 @@ def as_text(
     entry_files: Sequence[EntryFile], rows: Sequence[ValidationRow], without: Sequence[PublishedEntry] = ()
 ) -> str:
     """The rows, the scores, the bars, and what could not be said; ``without`` are entries that have no row."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
-    for title in COLUMNS:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*cells(row))
-    out = StringIO()
-    console = Console(file=out, width=WIDTH, highlight=False)
-    console.print(table, markup=False)
-    for line in (*summary(rows), "", *open_ends(entry_files), *unexpressed(without)):
-        console.print(line, markup=False, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    table = new_table(None, COLUMNS, map(cells, rows), texts=len(COLUMNS), no_wrap=False, folds=True, collapses=False)
+    lines = [*summary(rows), "", *open_ends(entry_files), *unexpressed(without)]
+    return "\n".join(line.rstrip() for line in [*rendered([table], width=WIDTH).splitlines(), *lines]) + "\n"
 
 
 COLUMNS = ("entry", "row", "quantity", "measured", "predicted", "error", "grade", "status")
@@ -51,7 +38,7 @@ def cells(row: ValidationRow) -> tuple[str, ...]:
         row.arm,
         quantity_of(row),
         number(published.measured),
-        f"failed: {row.failure}" if row.predicted is None else estimate(row.predicted),
+        f"failed: {row.failure}" if row.predicted is None else plus_minus(row.predicted, number),
         "" if failed else f"{row.error:+.1%}",
         published.grade,
         "calibrated" if published.calibrated else "predicted",
@@ -67,13 +54,6 @@ def quantity_of(row: ValidationRow) -> str:
     return f"speed-up over {published.over}, by {words}" if published.over else words
 
 
-def estimate(value: Estimate) -> str:
-    """Mean and half an interval."""
-    if value.low is None or value.high is None:
-        return number(value.mean)
-    return f"{number(value.mean)} ± {number((value.high - value.low) / 2)}"
-
-
 def number(value: float) -> str:
     """Four significant digits at most."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
@@ -81,7 +61,6 @@ def number(value: float) -> str:
 
 def summary(rows: Sequence[ValidationRow]) -> Iterator[str]:
     """Errors by framework, signs and orders, and how they stand to the bars."""
-    yield ""
     yield "Absolute errors of predicted rows: median, 90th percentile"
     for errors in error_summaries(rows):
         failed = f", {errors.failed} failed" if errors.failed else ""
@@ -110,9 +89,7 @@ def bars(rows: Sequence[ValidationRow]) -> Iterator[str]:
 def pair_text(pair: Pair) -> str:
     """Who is better than whom, as measured and as predicted."""
     predicted = "no prediction" if pair.predicted is None else f"predicted {pair.predicted:.2f}x"
-    base = pair.second.published.over or pair.first.arm
-    if pair.first is not pair.second:
-        base = pair.first.arm
+    base = pair.first.arm if pair.first is not pair.second else pair.second.published.over or pair.first.arm
     of = pair.second.published.of.replace("_", " ")
     return f"{pair.second.entry.id}, {pair.second.arm} over {base}: measured {pair.measured:.2f}x, {predicted} ({of})"
 
@@ -148,7 +125,7 @@ def as_json(
             entry.model_dump(mode="json") for entry in (*(entry_file.entry for entry_file in entry_files), *without)
         ],
     }
-    return json.dumps(whole, indent=1) + "\n"
+    return json_text(whole)
 
 
 _PUBLISHED = {"over", "family", "grade", "source", "calibrated", "fitted", "decodes", "context_tokens"}
