@@ -55,7 +55,7 @@ class TpeSearch:
         """TPE, a descent from the best point, and again with what is left, from the best not descended from."""
         middle = tuple(len(axis.factor.levels) // 2 for axis in self._space.axes)
         for point in dict.fromkeys([*self._space.written(), middle]):
-            self._study.enqueue_trial(self._params(point))
+            self._study.enqueue_trial({axis.name: index for axis, index in zip(self._space.axes, point, strict=True)})
         self._propose_until(math.ceil(FIRST_SHARE * self._most))
         while self._is_open():
             start = min(self._starts, key=lambda point: (self._evaluated[point].value, point), default=None)
@@ -101,9 +101,6 @@ class TpeSearch:
             else trial.suggest_categorical(axis.name, list(range(len(axis.factor.levels))))
             for axis in self._space.axes
         )
-
-    def _params(self, point: GridPoint) -> dict[str, int]:
-        return {axis.name: index for axis, index in zip(self._space.axes, point, strict=True)}
 
     def _descend(self, point: GridPoint) -> GridPoint:
         """Along one axis after the other while that improves; where no neighbour is better it ends."""

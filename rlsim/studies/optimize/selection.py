@@ -103,15 +103,14 @@ def select(
 def _contenders(looked_at: Mapping[GridPoint, EvaluatedPoint], measures: Measures) -> tuple[list[GridPoint], int]:
     """Points within the margin of the best or of the front, the best first, and how many more there are."""
     ranked = sorted(looked_at.values(), key=lambda evaluated: (evaluated.value, evaluated.point))
-    near = [evaluated.point for evaluated in ranked if _is_near(evaluated, ranked, measures)]
+    time, cost = measures
+    near = []
+    for evaluated in ranked:
+        least_time, least_cost = _mean(evaluated, time) / (1 + MARGIN), _mean(evaluated, cost) / (1 + MARGIN)
+        is_good = evaluated.value <= ranked[0].value * (1 + MARGIN)
+        if is_good or not any(_mean(other, time) < least_time and _mean(other, cost) < least_cost for other in ranked):
+            near.append(evaluated.point)
     return near[:MOST_CONTENDERS], max(0, len(near) - MOST_CONTENDERS)
-
-
-def _is_near(evaluated: EvaluatedPoint, ranked: Sequence[EvaluatedPoint], measures: Measures) -> bool:
-    if evaluated.value <= ranked[0].value * (1 + MARGIN):
-        return True
-    time, cost = _mean(evaluated, measures[0]) / (1 + MARGIN), _mean(evaluated, measures[1]) / (1 + MARGIN)
-    return not any(_mean(other, measures[0]) < time and _mean(other, measures[1]) < cost for other in ranked)
 
 
 def front(points: Sequence[EvaluatedPoint], measures: Measures) -> list[EvaluatedPoint]:

@@ -111,7 +111,11 @@ def states_of(factors: Sequence[Factor], scenario: Scenario) -> list[InputState]
 def _absolute(factor: Factor, scenario: Scenario) -> Factor:
     if not any(factor_level.text.endswith("%") for factor_level in factor.levels):
         return factor
-    own = _number_at(scenario, factor.name)
+    own: object = scenario.model_dump(mode="json")
+    for name in factor.name.split("."):
+        own = own.get(name) if isinstance(own, dict) else None
+    if not isinstance(own, int | float) or isinstance(own, bool):
+        raise ParameterError(f"--sensitivity {factor.name}", own, "the key path of a number, for values in %")
     texts = [
         f"{own * (1 + float(factor_level.text[:-1]) / 100):.6g}"
         if factor_level.text.endswith("%")
@@ -119,15 +123,6 @@ def _absolute(factor: Factor, scenario: Scenario) -> Factor:
         for factor_level in factor.levels
     ]
     return Factor(factor.name, tuple(level(factor.name, text, "--sensitivity") for text in texts))
-
-
-def _number_at(scenario: Scenario, key: str) -> float:
-    node: object = scenario.model_dump(mode="json")
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
-    if not isinstance(node, int | float) or isinstance(node, bool):
-        raise ParameterError(f"--sensitivity {key}", node, "the key path of a number, for values in %")
-    return float(node)
 
 
 def check_states(evaluator: Evaluator, point: GridPoint, states: Sequence[InputState]) -> None:

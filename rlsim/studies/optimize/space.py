@@ -15,7 +15,6 @@ from typing import Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.scenario.document import Document
-from rlsim.scenario.schema import Scenario
 from rlsim.scenario.tree import Node, find, plain
 from rlsim.scenario.variation import ARM, Choice, Factor, Level, arms_factor, factor, keys_once, level, level_of
 
@@ -43,7 +42,9 @@ class Axis:
         """Of a split, the splits of other numbers of GPUs that are most like it; none of any other axis."""
         if self.name != SPLIT:
             return []
-        levels = [_gpus(axis_level) for axis_level in self.factor.levels]
+        # Each split as the GPUs of rollout and those in all.
+        numbers = [[int(str(node.value)) for _, node in split.settings] for split in self.factor.levels]
+        levels = [(rollout, total) for rollout, _, total in numbers]
         own, total = levels[index]
         others = dict.fromkeys(whole for _, whole in levels if whole != total)
         return [
@@ -76,14 +77,12 @@ class Space:
         stride = max(1, round(0.618 * self.size))
         while math.gcd(stride, self.size) != 1:
             stride += 1
-        return (self._numbered(number * stride % self.size) for number in range(self.size))
-
-    def _numbered(self, number: int) -> GridPoint:
-        point = []
-        for axis in reversed(self.axes):
-            number, index = divmod(number, len(axis.factor.levels))
-            point.append(index)
-        return tuple(reversed(point))
+        for number in range(self.size):
+            rest, indices = number * stride % self.size, list[int]()
+            for axis in reversed(self.axes):
+                rest, index = divmod(rest, len(axis.factor.levels))
+                indices.append(index)
+            yield tuple(reversed(indices))
 
     def choice(self, point: GridPoint) -> Choice:
         """The levels of a point."""
@@ -91,13 +90,12 @@ class Space:
 
     def written(self) -> list[GridPoint]:
         """The points that are the scenario as it stands, one an arm; fewer where it has values that are no level."""
-        points = [self._point_of(arm, scenario) for arm, scenario in self.document.resolve_all().items()]
-        return [point for point in dict.fromkeys(points) if point is not None]
-
-    def _point_of(self, arm: str | None, scenario: Scenario) -> GridPoint | None:
-        tree = scenario.model_dump(mode="json")
-        point = [_matching(axis.factor, arm, tree) for axis in self.axes]
-        return None if None in point else tuple(index for index in point if index is not None)
+        points = []
+        for arm, scenario in self.document.resolve_all().items():
+            tree = scenario.model_dump(mode="json")
+            indices = [_matching(axis.factor, arm, tree) for axis in self.axes]
+            points.append(tuple(index for index in indices if index is not None))
+        return [point for point in dict.fromkeys(points) if len(point) == len(self.axes)]
 
     def texts(self, point: GridPoint) -> dict[str, str]:
         """The levels of a point as written."""
@@ -179,7 +177,7 @@ def _splits(section: Mapping[str, object], location: str) -> list[str]:
     step: Any = section.get("step", 1)
     counts = totals if isinstance(totals, list) else [totals]
     known = {"gpus", "step", "shared"}
-    if set(section) - known or not all(_is_count(count) for count in (*counts, step)):
+    if set(section) - known or not all(type(count) is int and count >= 1 for count in (*counts, step)):
         raise ScenarioError([f"{location}: found {section}; allowed: gpus (a number or a list), step, shared"])
     texts = []
     for total in map(int, counts):
@@ -188,10 +186,6 @@ def _splits(section: Mapping[str, object], location: str) -> list[str]:
     if not texts:
         raise ScenarioError([f"{location}: found no split; allowed: a step below the number of GPUs"])
     return texts
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _steps(section: Mapping[str, object], location: str) -> list[int | float]:
@@ -214,7 +208,10 @@ def is_ordered(axis_factor: Factor) -> bool:
     """Whether the levels are in an order in which neighbours are alike: numbers that rise or fall, or splits."""
     if axis_factor.name == SPLIT:
         return True
-    values = [_first_number(level) for level in axis_factor.levels]
+    firsts = [axis_level.settings[0][1].value if axis_level.settings else None for axis_level in axis_factor.levels]
+    values = [
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None for value in firsts
+    ]
     numbers = [value for value in values if value is not None]
     return len(numbers) == len(values) and sorted(numbers) in (numbers, numbers[::-1])
 
@@ -237,15 +234,3 @@ def _value(tree: Mapping[str, Any], path: Sequence[str]) -> object:
     for key in path:
         node = node.get(key) if isinstance(node, dict) else None
     return node
-
-
-def _gpus(split_level: Level) -> tuple[int, int]:
-    """GPUs of rollout and in all of a split."""
-    rollout, _, total = (int(str(node.value)) for _, node in split_level.settings)
-    return rollout, total
-
-
-def _first_number(axis_level: Level) -> float | None:
-    """The number a level sets first; None for a level that sets none."""
-    value = axis_level.settings[0][1].value if axis_level.settings else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -136,9 +136,13 @@ def rows_of(arm: ArmParity) -> list[ParityRow]:
         row_of(arm, "samples", "1/s", "relative", lambda observed: observed.samples_per_second),
         row_of(arm, "trained tokens", "1/s/GPU", "relative", lambda observed: observed.tokens_per_second_per_gpu),
         row_of(arm, "start lag, mean", "versions", "difference", lambda observed: observed.start_lag_mean),
-        *(row_of(arm, f"GPU time, {use}", "share", "difference", _share(use)) for use in _uses(arm)),
+        *(row_of(arm, f"GPU time, {use}", "share", "difference", _entry("utilisation", use)) for use in _uses(arm)),
         row_of(arm, "tokens generated", "tokens", "relative", lambda observed: observed.generated_tokens),
-        *(row_of(arm, f"tokens {fate}", "tokens", "difference", _fate(fate)) for fate in _fates(arm)),
+        *(
+            row_of(arm, f"tokens {fate}", "tokens", "difference", _entry("ledger_tokens", fate))
+            for fate in arm.predicted.ledger_tokens
+            if any(run.ledger_tokens.get(fate) for run in (arm.predicted, *(trial.observed for trial in arm.trials)))
+        ),
     ]
     return rows
 
@@ -181,12 +185,8 @@ def _off(kind: Kind, value: float, reference: float) -> float:
     return value / reference - 1
 
 
-def _share(use: str) -> Callable[[RunObservation], float]:
-    return lambda observed: observed.utilisation.get(use, 0.0)
-
-
-def _fate(fate: str) -> Callable[[RunObservation], float]:
-    return lambda observed: observed.ledger_tokens.get(fate, 0)
+def _entry(field: str, key: str) -> Callable[[RunObservation], float]:
+    return lambda observed: getattr(observed, field).get(key, 0)
 
 
 def _uses(arm: ArmParity) -> list[str]:
@@ -195,8 +195,3 @@ def _uses(arm: ArmParity) -> list[str]:
     known = {*USES}
     names = [*USES, *sorted({use for observed in runs for use in observed.utilisation} - known)]
     return [use for use in names if max(observed.utilisation.get(use, 0.0) for observed in runs) >= LEAST_SHARE]
-
-
-def _fates(arm: ArmParity) -> list[str]:
-    runs = [arm.predicted, *(trial.observed for trial in arm.trials)]
-    return [fate for fate in arm.predicted.ledger_tokens if any(observed.ledger_tokens.get(fate) for observed in runs)]

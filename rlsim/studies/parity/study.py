@@ -75,7 +75,13 @@ def study(
     for plan_of_arm in plans.values():
         refuse(plan_of_arm, backend)
         _refuse_own_lengths(plan_of_arm)
-    fitted = None if options.calibrate is None else options.calibrate(_calibration_runs(plans, backend, note))
+    fitted = None
+    if options.calibrate is not None:
+        runs = []
+        for arm, resolved in plans.items():
+            note(f"calibration run, not scored: {arm}")
+            runs.append(run_to_end(resolved, backend).run)
+        fitted = options.calibrate(runs)
     chosen = dict(plans)
     if fitted is not None:
         settings = paths(fitted.overrides)
@@ -96,7 +102,8 @@ def study(
                 continue
             late[arm] += discarded
             trials[arm].append(trial_of(live_run, chosen[arm]))
-            _save(options.out, arm, f"live-{repeat}", live_run.run)
+            if options.out is not None:
+                write_run(options.out / arm_folder(arm) / f"live-{repeat}", live_run.run)
     arms = [
         ArmParity(
             arm, chosen[arm], predicted[arm], observation_of(predicted[arm]), tuple(trials[arm]), tuple(late[arm])
@@ -142,17 +149,3 @@ def _refuse_own_lengths(resolved: ResolvedScenario) -> None:
         raise ParameterError("live.task", live.task.name, allowed)
     if workload.turns is not None and live.tool != "paced":
         raise ParameterError("live.tool", live.tool, "paced: other tools decide what they answer")
-
-
-def _calibration_runs(plans: Mapping[str, ResolvedScenario], backend: Backend, note: Note) -> list[FinishedRun]:
-    """One live run of every policy, none of which is scored."""
-    runs = []
-    for arm, resolved in plans.items():
-        note(f"calibration run, not scored: {arm}")
-        runs.append(run_to_end(resolved, backend).run)
-    return runs
-
-
-def _save(out: Path | None, arm: str, name: str, run: FinishedRun) -> None:
-    if out is not None:
-        write_run(out / arm_folder(arm) / name, run)

@@ -123,15 +123,10 @@ def _again(run: FinishedRun, plan: ResolvedScenario, observed: RunObservation) -
     rerun = simulate_recorded(plan, recording_of(run.log, plan), run.replication)
     simulated = observation_of(rerun.run)
     order = order_of(observed.ends_seconds, simulated.ends_seconds, tie_seconds(run.log))
-    steps, others = _other_batches(run.log, rerun.run.log)
-    return RecordedRerun(simulated, order, rerun.unrecorded_steps + rerun.unrecorded_others, steps, others)
-
-
-def _other_batches(live: RunLog, simulated: RunLog) -> tuple[int, int]:
-    """Steps of each replica in order, side by side: how many, and how many of them hold something else."""
-    mine, other = _batches(live), _batches(simulated)
-    pairs = [pair for replica, batches in mine.items() for pair in zip(batches, other.get(replica, ()), strict=False)]
-    return len(pairs), sum(a != b for a, b in pairs)
+    mine, other = _batches(run.log), _batches(rerun.run.log)
+    pairs = [pair for replica, own in mine.items() for pair in zip(own, other.get(replica, ()), strict=False)]
+    unrecorded = rerun.unrecorded_steps + rerun.unrecorded_others
+    return RecordedRerun(simulated, order, unrecorded, len(pairs), sum(a != b for a, b in pairs))
 
 
 def _batches(log: RunLog) -> dict[int, list[tuple[int, int, int]]]:
