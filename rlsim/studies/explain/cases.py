@@ -6,7 +6,7 @@ mean alone is; the size agrees within 25 %.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from rlsim.scenario.document import Document, load
 from rlsim.scenario.schema import Scenario
 from rlsim.studies.measures import case_measure
 from rlsim.studies.runs.executor import RunExecutor
-from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest, requests_of
+from rlsim.studies.runs.record import RunRequest, requests_of
 
 SIZE_WITHIN = 0.25
 """Relative error up to which a size agrees."""
@@ -111,18 +111,17 @@ def run_cases(case_studies: Sequence[CaseStudy], runs: RunExecutor) -> list[Case
     for record in records.values():
         if record.error and not record.is_stuck:
             raise record.failure()
-    return [_case_result(case_study, arms, records) for case_study, arms in zip(case_studies, requests, strict=True)]
-
-
-def _case_result(
-    case_study: CaseStudy, requests: Mapping[str, Sequence[RunRequest]], records: Mapping[RunKey, RunRecord]
-) -> CaseResult:
-    case = case_study.case
-    values = {
-        name: [case_measure(records[request.key], case.measure) for request in arm_requests]
-        for name, arm_requests in requests.items()
-    }
-    confidence = case_study.arms[case.arm].run.confidence
-    if case.over is None:
-        return CaseResult(case_study.file, case, interval(values[case.arm], confidence))
-    return CaseResult(case_study.file, case, paired_ratio(values[case.arm], values[case.over], confidence))
+    results = []
+    for case_study, arms in zip(case_studies, requests, strict=True):
+        case = case_study.case
+        values = {
+            name: [case_measure(records[request.key], case.measure) for request in arm_requests]
+            for name, arm_requests in arms.items()
+        }
+        confidence = case_study.arms[case.arm].run.confidence
+        if case.over is None:
+            simulated = interval(values[case.arm], confidence)
+        else:
+            simulated = paired_ratio(values[case.arm], values[case.over], confidence)
+        results.append(CaseResult(case_study.file, case, simulated))
+    return results

@@ -13,7 +13,7 @@ from typing import Any
 from rlsim.core.errors import RlsimError
 from rlsim.studies.optimize.candidates import NOMINAL, Candidate, InputState
 from rlsim.studies.optimize.scoring import EvaluatedPoint, Evaluator
-from rlsim.studies.optimize.space import GridPoint, Space
+from rlsim.studies.optimize.space import GridPoint
 
 SEED = 20_240
 FIRST_SHARE = 0.3
@@ -30,11 +30,6 @@ def explore(evaluator: Evaluator, evaluations: int, state: InputState = NOMINAL)
     if space.size <= evaluations:
         return evaluator.evaluate(list(space.points()), state)
     return TpeSearch(evaluator, evaluations, state).run()
-
-
-def is_exhaustive(space: Space, evaluations: int) -> bool:
-    """Whether every point is tried."""
-    return space.size <= evaluations
 
 
 class TpeSearch:

@@ -44,6 +44,10 @@ class EvaluatedPoint:
         """Mean of the objective over the runs there are."""
         return self.estimate(self.objective).mean
 
+    def rank(self) -> tuple[float, GridPoint]:
+        """Its place in an order from the best down; of equal values the earlier point is first."""
+        return self.value, self.point
+
     def values(self, metric: str) -> list[float]:
         """Of every run."""
         if metric == "seconds_per_million_trained_tokens":

@@ -93,7 +93,7 @@ def select(
         left = {point: evaluated for point, evaluated in left.items() if point not in contenders}
     if not replicated:
         return None
-    ordered = sorted(replicated.values(), key=lambda evaluated: (evaluated.value, evaluated.point))
+    ordered = sorted(replicated.values(), key=EvaluatedPoint.rank)
     written = tuple(replicated[point] for point in as_written if point in replicated)
     return Selection(
         ordered[0], tuple(ordered), tuple(front(ordered, measures)), looked_at, measures, written, left_out
@@ -102,7 +102,7 @@ def select(
 
 def _contenders(looked_at: Mapping[GridPoint, EvaluatedPoint], measures: Measures) -> tuple[list[GridPoint], int]:
     """Points within the margin of the best or of the front, the best first, and how many more there are."""
-    ranked = sorted(looked_at.values(), key=lambda evaluated: (evaluated.value, evaluated.point))
+    ranked = sorted(looked_at.values(), key=EvaluatedPoint.rank)
     time, cost = measures
     near = []
     for evaluated in ranked:

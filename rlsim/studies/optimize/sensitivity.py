@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
@@ -147,10 +147,7 @@ def robust(
     points = [evaluated.point for evaluated in selection.contenders[:MOST_ROBUST]]
     for state in states:
         looked = explore(evaluator, evaluations, state)
-        points += [
-            evaluated.point
-            for evaluated in sorted(looked.values(), key=lambda evaluated: (evaluated.value, evaluated.point))[:3]
-        ]
+        points += [evaluated.point for evaluated in sorted(looked.values(), key=EvaluatedPoint.rank)[:3]]
     points = list(dict.fromkeys(points))
     scored = [evaluator.evaluate(points, state, replications) for state in states]
     in_all = [point for point in points if all(point in evaluated_state for evaluated_state in scored)]
@@ -158,17 +155,13 @@ def robust(
         min((evaluated.value for evaluated in evaluated_state.values()), default=float("nan"))
         for evaluated_state in scored
     ]
-    regrets_by_point = [_regrets(evaluator, point, scored, bests) for point in in_all]
+    regrets_by_point = []
+    for point in in_all:
+        values = tuple(evaluated_state[point].value for evaluated_state in scored)
+        regrets = tuple(value / best - 1 for value, best in zip(values, bests, strict=True))
+        regrets_by_point.append(Regrets(point, evaluator.candidates.space.texts(point), values, regrets))
     regrets_by_point.sort(key=lambda regrets: (regrets.worst if criterion == "regret" else regrets.mean, regrets.point))
     return Robust(criterion, tuple(state.name for state in states), tuple(regrets_by_point), len(points) - len(in_all))
-
-
-def _regrets(
-    evaluator: Evaluator, point: GridPoint, scored: Sequence[Mapping[GridPoint, EvaluatedPoint]], bests: Sequence[float]
-) -> Regrets:
-    values = tuple(state[point].value for state in scored)
-    regrets = tuple(value / best - 1 for value, best in zip(values, bests, strict=True))
-    return Regrets(point, evaluator.candidates.space.texts(point), values, regrets)
 
 
 def swings(
@@ -183,17 +176,15 @@ def swings(
         for state in states_of([factor], selection.best.candidate.variant.scenario):
             text = state.settings[factor.name].text
             looked = explore(evaluator, evaluations, state)
-            near = sorted(looked.values(), key=lambda evaluated: (evaluated.value, evaluated.point))[:3]
-            scored = evaluator.evaluate(
-                [selection.best.point, *(evaluated.point for evaluated in near)], state, replications
-            )
+            near = [evaluated.point for evaluated in sorted(looked.values(), key=EvaluatedPoint.rank)[:3]]
+            scored = evaluator.evaluate([selection.best.point, *near], state, replications)
             own = scored.get(selection.best.point)
             if own is None:
                 refused.append(f"{state.name}: the choice is infeasible then")
                 continue
-            best = min(scored.values(), key=lambda evaluated: (evaluated.value, evaluated.point))
+            best = min(scored.values(), key=EvaluatedPoint.rank)
             change = ratio(own, selection.best)
-            judged.append(Swing(factor.name, text, change, best.candidate.variant.levels, ratio(own, best)))
+            judged.append(Swing(factor.name, text, change, best.levels, ratio(own, best)))
     return judged, refused
 
 
@@ -222,9 +213,8 @@ def _larger(evaluator: Evaluator, point: GridPoint, scenario: Scenario, parts: t
             larger = variant(space.document, {**space.choice(point), "more": added})
         except ScenarioError:
             continue
-        yield Candidate(
-            point, larger, gpus_used(larger.resolved), gpus_used(larger.resolved) * price(larger.resolved)[0]
-        )
+        gpus = gpus_used(larger.resolved)
+        yield Candidate(point, larger, gpus, gpus * price(larger.resolved)[0])
         return
 
 

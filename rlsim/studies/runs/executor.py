@@ -80,8 +80,9 @@ class RunExecutor:
                 missing[request.key, request.out] = request
         self._kept |= records.keys() - self._own
         self._done(len(records))
-        for record in records.values():
-            _check_end(record, must_end)
+        failed = [record for record in records.values() if record.error]
+        if must_end and failed:
+            raise failed[0].failure()
         for request in missing.values():
             if request.out is not None:
                 self._store.forget_files(request.out)
@@ -90,13 +91,9 @@ class RunExecutor:
             records[request.key] = record
             self._own.add(request.key)
             self._done(1)
-            _check_end(record, must_end)
+            if must_end and record.error:
+                raise record.failure()
         return records
-
-
-def _check_end(record: RunRecord, must_end: bool) -> None:
-    if must_end and record.error:
-        raise record.failure()
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from rlsim.results.statistics import Estimate
-from rlsim.studies.optimize.explore import is_exhaustive
 from rlsim.studies.optimize.scoring import COST, EvaluatedPoint
 from rlsim.studies.optimize.selection import MARGIN, Selection
 from rlsim.studies.optimize.sensitivity import Robust, Swing
@@ -76,7 +75,7 @@ def _choice_lines(result: OptimizeResult, selection: Selection, names: Sequence[
 
 def _search_lines(result: OptimizeResult) -> Iterator[str]:
     space, search = result.request.space, result.request.search
-    method = "tried out" if is_exhaustive(space, search.evaluations) else "searched (TPE and descents)"
+    method = "tried out" if space.size <= search.evaluations else "searched (TPE and descents)"
     points = len({point for state, point in result.spent.points if not state})
     infeasible = sum(count for count, _ in result.infeasible.values())
     yield f"{space.size} points {method}: {points} simulated, {infeasible} seen to be infeasible."
