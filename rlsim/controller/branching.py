@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlsim.controller.admission import AdmissionControl
 from rlsim.controller.rollouts import Rollouts
 from rlsim.core.commands import Fork
-from rlsim.core.view import Group, Sample, View
+from rlsim.core.view import Group, View
 from rlsim.policies.hooks import Branches, Regrows
 from rlsim.policies.protocols import Allocation
 
@@ -36,11 +36,8 @@ class Branching:
         grown = () if self._regrows is None else self._regrows.regrow(self._view, group)
         for sample, turn, count in grown:
             if turn:
-                self._from_turn(sample, turn, count)
+                response_tokens, tool_tokens = sample.turn_starts[turn]
+                self._admission.fork(sample, Fork(sample.sample, turn, 0, response_tokens), tool_tokens, count)
             else:
                 self._admission.enlarge(group, count)
         return bool(grown)
-
-    def _from_turn(self, sample: Sample, turn: int, count: int) -> None:
-        response_tokens, tool_tokens = sample.turn_starts[turn]
-        self._admission.fork(sample, Fork(sample.sample, turn, 0, response_tokens), tool_tokens, count)

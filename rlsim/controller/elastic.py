@@ -41,12 +41,11 @@ class ElasticPlacement:
 
     def _consider(self) -> None:
         view = self._view
-        if view.trainer == "idle" and view.running_samples and self._any_left() and self._placement.lends(view):
+        if view.trainer != "idle" or not view.running_samples:
+            return
+        if not all(map(view.loads.is_lost, self._replicas)) and self._placement.lends(view):
             view.trainer, self._requested_at = "lending", view.now
             self._out.append(SetRole("rollout", lent=True))
-
-    def _any_left(self) -> bool:
-        return any(not self._view.loads.is_lost(replica) for replica in self._replicas)
 
     def _return(self) -> None:
         view = self._view

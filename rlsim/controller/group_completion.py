@@ -56,7 +56,9 @@ class GroupCompletion:
             self._reject(group)
             return
         if self._selects is not None:
-            self._leave_out(group, self._selects)
+            for sample in self._selects.unselected(view, group):
+                group.members.remove(sample)
+                self._rollouts.settle(sample, "unselected")
         view.ready[group.group] = group
 
     def _reject(self, group: Group) -> None:
@@ -68,8 +70,3 @@ class GroupCompletion:
         self._prompt_queue.vacate(group.target)
         for sample in group.members:
             self._rollouts.settle(sample, "filtered")
-
-    def _leave_out(self, group: Group, selects: SelectsSamples) -> None:
-        for sample in selects.unselected(self._view, group):
-            group.members.remove(sample)
-            self._rollouts.settle(sample, "unselected")

@@ -56,7 +56,8 @@ class PromptQueue:
         view = self._view
         number = view.started_groups
         view.started_groups += 1
-        draw, recycle = view.recycled.popleft() if self._redraws() else (self._draw(), 0)
+        redraws = bool(view.recycled) and (self._holds_back is None or self._holds_back.redraws(view))
+        draw, recycle = view.recycled.popleft() if redraws else (self._draw(), 0)
         kind = self._request_class(draw) if self._request_class else 0
         target, tokens = self._targets.of(number), self._prompt_tokens(draw)
         return Group(number, draw, recycle, tokens, view.version, target, request_class=kind, prompt=self._prompt(draw))
@@ -86,7 +87,3 @@ class PromptQueue:
 
     def _prompt(self, draw: int) -> int:
         return draw if self._prompt_of is None else self._prompt_of(draw)
-
-    def _redraws(self) -> bool:
-        """Whether the next group is of a prompt that was given back."""
-        return bool(self._view.recycled) and (self._holds_back is None or self._holds_back.redraws(self._view))

@@ -61,7 +61,9 @@ class Rollouts:
         """A call ended by itself."""
         sample = self._call_ended(event.sample, event.replica, event.tokens, event.segments)
         if event.reused:
-            _begin_with(sample, event.reused)
+            # A check accepted tokens of a draft: the sample has them, under the version that checked them.
+            sample.inherited_tokens = sample.made_tokens = sum(count for _, count in event.reused)
+            sample.segments += event.reused
         if self._learner is not None and event.reason not in ("chunk", "checked"):
             self._learner.learn(self.view, sample, sample.made_tokens + event.tokens)
         if sample.cancelled:
@@ -224,13 +226,10 @@ class Rollouts:
         """All of a group that is needed has ended: allocation says what follows."""
         self.view.waiting_for_wave[group.group] = group
         if len(group.members) > group.ended:
-            self._spare(group)
-
-    def _spare(self, group: Group) -> None:
-        """Give up the members that a complete group does not need."""
-        surplus = [sample for sample in group.members if sample.state != "ended"]
-        group.members = [sample for sample in group.members if sample.state == "ended"]
-        self._cancel(surplus, "dropped_surplus", abort=self.policy.allocation.aborts_surplus)
+            # The members that a complete group does not need are given up.
+            surplus = [sample for sample in group.members if sample.state != "ended"]
+            group.members = [sample for sample in group.members if sample.state == "ended"]
+            self._cancel(surplus, "dropped_surplus", abort=self.policy.allocation.aborts_surplus)
 
     def prune(self, samples: Sequence[Sample]) -> None:
         """Give up members that have not ended; their group needs no others in their place."""
@@ -284,17 +283,13 @@ class Rollouts:
                 if abort and sample.state == "running":
                     calls.append(sample)
             else:
-                self._withdraw(sample)
+                self.view.paused.pop(sample.sample, None)
+                if self._waiting.pop(sample.sample, None):
+                    self.view.running_samples -= 1
+                if sample.state == "new" and sample in self.entering:
+                    self.entering.remove(sample)
                 self.settle(sample, outcome)
         self.abort(calls)
-
-    def _withdraw(self, sample: Sample) -> None:
-        """Take a sample that does not run out of where it waits."""
-        self.view.paused.pop(sample.sample, None)
-        if self._waiting.pop(sample.sample, None):
-            self.view.running_samples -= 1
-        if sample.state == "new" and sample in self.entering:
-            self.entering.remove(sample)
 
     def _give_up(self, sample: Sample) -> None:
         self.view.running_samples -= 1
@@ -374,10 +369,3 @@ class Rollouts:
 
     def _submit(self, sample: Sample) -> None:
         self.out.append(self._submission.submit(sample))
-
-
-def _begin_with(sample: Sample, reused: Segments) -> None:
-    """A check accepted tokens of a draft: the sample has them, under the version that checked them."""
-    tokens = sum(count for _, count in reused)
-    sample.inherited_tokens, sample.made_tokens = tokens, tokens
-    sample.segments += reused

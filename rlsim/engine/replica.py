@@ -120,7 +120,8 @@ class Replica:
         self._active.clear()
         steps = 0
         for rank in self.ranks:
-            stands = _schedule(rank)
+            while not (stands := rank.schedule()) and rank.preempted:
+                pass  # Asked again when it only preempted.
             if stands:
                 self._active.append(rank)
                 steps = min(steps, stands) if steps else stands
@@ -238,14 +239,6 @@ def _steps_within(elapsed: Ticks, one: Ticks, slope: Ticks) -> int:
         return elapsed // one
     linear = 2 * one - slope
     return (isqrt(linear * linear + 8 * slope * elapsed) - linear) // (2 * slope)
-
-
-def _schedule(rank: Scheduler) -> int:
-    """Steps the rank's next decision stands for; asked again when it only preempted."""
-    while not (steps := rank.schedule()):
-        if not rank.preempted:
-            break
-    return steps
 
 
 def _load(rank: Scheduler) -> int:

@@ -11,6 +11,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from rlsim.core.ticks import Ticks
@@ -138,7 +139,7 @@ class Authorship:
             if at < until:
                 _add(request, self.version, until - at)
             return
-        mark = bisect_right(marks, at, key=_step_of) - 1
+        mark = bisect_right(marks, at, key=itemgetter(0)) - 1
         while at < until:
             end = marks[mark + 1][0] if mark + 1 < len(marks) else until
             _add(request, marks[mark][1], end - at)
@@ -150,10 +151,6 @@ def _add(request: Request, version: int, tokens: int) -> None:
     if segments and segments[-1][0] == version:
         tokens += segments.pop()[1]
     segments.append((version, tokens))
-
-
-def _step_of(mark: tuple[int, int]) -> int:
-    return mark[0]
 
 
 class TokenWatch:

@@ -216,12 +216,10 @@ class Scheduler:
     def _is_short_of_blocks(self) -> bool:
         needed = self._needs[-self.step % self.limits.block_size]
         if self._partial is not None:
-            needed += self._chunk_blocks(self._partial, self.limits.max_num_batched_tokens - self.decodes)
+            request, budget = self._partial, self.limits.max_num_batched_tokens - self.decodes
+            tokens = self._chunk_tokens(request, request.computed, budget)
+            needed += self._blocks(request.computed + tokens) - request.blocks if tokens else 0
         return needed > self.pool.free
-
-    def _chunk_blocks(self, request: Request, budget: int) -> int:
-        tokens = self._chunk_tokens(request, request.computed, budget)
-        return self._blocks(request.computed + tokens) - request.blocks if tokens else 0
 
     def _schedule_chunk(self, request: Request, tokens: int) -> None:
         computed = request.computed + tokens
@@ -269,9 +267,14 @@ class Scheduler:
             chunking = request is self._partial
             tokens = self._chunk_tokens(request, request.computed, budget) if chunking else 1
             while (needed := self._blocks_needed(request, tokens)) > self.pool.free:
-                budget += self._preempt_least_urgent()
+                victim = max(self.running.values(), key=lambda request: (request.priority, request.arrival))
+                budget += victim.sample in self._granted
+                self._preempt(victim)
                 if request.sample not in self.running:
-                    self._stall(order[position + 1 :])
+                    for later in order[position + 1 :]:  # vLLM does not reach them in this step.
+                        if later.sample in self.running and later is not self._partial:
+                            self._stop_decoding(later)
+                            self._stalled.append(later)
                     return budget
             if chunking:
                 self._schedule_chunk(request, tokens)
@@ -287,20 +290,6 @@ class Scheduler:
             return self._blocks(request.computed + tokens) - request.blocks
         computed = request.tokens + self.step - request.joined_at - 1
         return int(computed % self.limits.block_size == 0)
-
-    def _preempt_least_urgent(self) -> int:
-        """Preempt one request; the budget that it gives back."""
-        victim = max(self.running.values(), key=lambda request: (request.priority, request.arrival))
-        refund = int(victim.sample in self._granted)
-        self._preempt(victim)
-        return refund
-
-    def _stall(self, requests: list[Request]) -> None:
-        """Keep what vLLM does not reach in this step out of it."""
-        for request in requests:
-            if request.sample in self.running and request is not self._partial:
-                self._stop_decoding(request)
-                self._stalled.append(request)
 
     def _revive(self) -> None:
         for request in self._stalled:

@@ -67,15 +67,16 @@ def with_trainer(
 ) -> LiveComponents:
     """The same crew with a real trainer, its teacher, and the prompts and rewards of a task; or as it is."""
     if trainer is not None:
-        crew = replace(crew, trainer=trainer, pace=Pace(), score_now=_coin)
+        # Without a task rewards are coins: they teach nothing, but weights change.
+        crew = replace(
+            crew,
+            trainer=trainer,
+            pace=Pace(),
+            score_now=lambda number, response: float(hashed("coin", number, *response[:8]) & 1),
+        )
     if task is not None:
         crew = replace(crew, texts=Texts(task.prompt), ignore_eos=False, score_now=task.reward)
     return replace(crew, judge=judge)
-
-
-def _coin(number: int, response: Sequence[int]) -> float:
-    """A reward where there is no task: it teaches nothing, but weights change."""
-    return float(hashed("coin", number, *response[:8]) & 1)
 
 
 def paced_parts(plan: ResolvedScenario) -> str:

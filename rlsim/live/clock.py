@@ -119,20 +119,13 @@ class VirtualClock(selectors.DefaultSelector):
         return entry
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Jump, when the loop would wait."""
-        if timeout == 0 or not self._jump():
-            return super().select(timeout)
-        return super().select(0)
-
-    def _jump(self) -> bool:
-        """Call what is due first, alone: what follows from it happens before the next."""
-        while self._entries:
+        """When the loop would wait, call what is due first, alone: what follows from it happens before the next."""
+        while timeout != 0 and self._entries:
             time, _, _, entry = heapq.heappop(self._entries)
             if entry.action is not None:
-                self.now = time
+                self.now, timeout = time, 0
                 asyncio.get_event_loop().call_soon(entry.action)
-                return True
-        return False
+        return super().select(timeout)
 
 
 def run_virtual(main: Callable[[LiveClock], Coroutine[Any, Any, T]]) -> T:

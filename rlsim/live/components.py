@@ -90,17 +90,14 @@ class LiveComponents:
     def call(self, command: Submit, request: Request) -> Call:
         """The engine's call for a submitted one."""
         most = request.target_tokens if self.ignore_eos else request.max_tokens
-        context, draft_tokens = self._context(command, request)
+        context: Sequence[int] = ()
+        draft_tokens = None
+        if self.texts is not None and command.draft < 0:
+            context = self.texts.context(command, request.prompt)
+        elif self.texts is not None:
+            context = self.texts.check(command, request.prompt, request.context_tokens)
+            draft_tokens = len(context) - command.context_tokens
         return Call(command.sample, context, most, self.ignore_eos, command.priority, request, draft_tokens)
-
-    def _context(self, command: Submit, request: Request) -> tuple[Sequence[int], int | None]:
-        """What a call starts from, and how much of it is a draft to be checked."""
-        if self.texts is None:
-            return (), None
-        if command.draft < 0:
-            return self.texts.context(command, request.prompt), None
-        context = self.texts.check(command, request.prompt, request.context_tokens)
-        return context, len(context) - command.context_tokens
 
     def took(self, running: Running) -> None:
         """Keep what a call has made; the token that ends a check is nobody's."""

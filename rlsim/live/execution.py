@@ -99,18 +99,17 @@ class Execution:
     def quiet(self) -> None:
         """Stop when nothing is owed to the controller, or timers are all that is left and lead to nothing."""
         timers = self._driver.timers
-        if timers.in_vain or timers.idle:
-            self._driver.stop(self._stuck())
-
-    def _stuck(self) -> RlsimError:
+        if not (timers.in_vain or timers.idle):
+            return
         lost, engines = sorted(self._fleet.gone), len(self._components.engines)
-        if len(lost) == engines:
-            return EngineLostError(f"no replica is left: all {engines} were lost")
         report = self._driver.deadlock(self._fleet.calls)
-        if lost:
+        fault: RlsimError = DeadlockError(report)
+        if len(lost) == engines:
+            fault = EngineLostError(f"no replica is left: all {engines} were lost")
+        elif lost:
             names = ", ".join(map(str, lost))
-            return EngineLostError(f"the policy cannot go on without the replicas that were lost ({names})\n{report}")
-        return DeadlockError(report)
+            fault = EngineLostError(f"the policy cannot go on without the replicas that were lost ({names})\n{report}")
+        self._driver.stop(fault)
 
     # -- what runs beside the controller --------------------------------------------------------------
 

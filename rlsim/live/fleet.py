@@ -98,8 +98,11 @@ class LiveFleet:
     async def _run(self, running: Running) -> None:
         engine, call, replica = self.engines[running.replica], running.call, running.replica
         try:
-            begins = not self._cut[replica] or await self._waits_behind_cut(running)
-            while begins and await self._cut_by_publication(engine, call, running):
+            wanted = True
+            if self._cut[replica]:  # It waits until the calls that are cut have gone on.
+                running.output.reason = "abort"  # If it is not wanted any more by then.
+                wanted = await self._may_go(running)
+            while wanted and await self._cut_by_publication(engine, call, running):
                 call = running.rest(self._clock.now)
         except EngineLostError:
             running.lost = True
@@ -125,11 +128,6 @@ class LiveFleet:
             running.end()
         if part.reason != "abort" or running.stopped:
             return False
-        return await self._may_go(running)
-
-    async def _waits_behind_cut(self, running: Running) -> bool:
-        """Whether a call that comes while others are cut is still wanted once they have gone on."""
-        running.output.reason = "abort"  # If it is not.
         return await self._may_go(running)
 
     async def _may_go(self, running: Running) -> bool:
@@ -203,7 +201,10 @@ class LiveFleet:
     def _load_offered(self, replica: int) -> None:
         if not self._loading[replica] and replica not in self.gone:
             self._loading[replica] = True
-            self._chore(self._each([replica], self._take_offered))
+            chore = asyncio.create_task(self._each([replica], self._take_offered))
+            self._chores.add(chore)
+            chore.add_done_callback(self._chores.discard)
+            chore.add_done_callback(self._caller.broken)
 
     async def _take_offered(self, replica: int) -> None:
         """Load what is offered, then what is newer unless a call has come meanwhile: that waited long enough."""
@@ -274,27 +275,14 @@ class LiveFleet:
         for running in under_way:
             running.stopped = True
             _release(running)
-        await self._call_off_pulls()
+        self._offered = [None] * len(self.engines)  # None is to be paused for weights by the end of its last call.
+        for chore in (chores := list(self._chores)):
+            chore.cancel()
+        await settled(chores, LAST_TOKENS_SECONDS)
         answers = await asyncio.gather(*(engine.close() for engine in self.engines), return_exceptions=True)
         await settled({running.task for running in under_way}, LAST_TOKENS_SECONDS)
         faults = [answer for answer in answers if isinstance(answer, Exception)]
         return [answer if isinstance(answer, Record) else Record() for answer in answers], under_way, faults
-
-    async def _call_off_pulls(self) -> None:
-        """Before engines close: none is to be paused for weights by the end of its last call."""
-        self._offered = [None] * len(self.engines)
-        for chore in (chores := list(self._chores)):
-            chore.cancel()
-        await settled(chores, LAST_TOKENS_SECONDS)
-
-    def _chore(self, work: Awaitable[None]) -> None:
-        async def done() -> None:
-            await work
-
-        task = asyncio.create_task(done())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
-        task.add_done_callback(self._caller.broken)
 
 
 async def settled(work: Collection[asyncio.Task[None]], seconds: float) -> None:

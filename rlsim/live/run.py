@@ -96,7 +96,9 @@ def run_live(
 
     async def main(clock: LiveClock) -> LiveRun:
         workload = backend.workload(plan, replication)
-        world = make_world(_without_model_of_learning(plan, backend), workload)
+        # Where a model learns a task, nothing stands in for what it earns and learns.
+        learns = plan.scenario.live.task is not None and not backend.virtual
+        world = make_world(replace(plan, learning=None) if learns else plan, workload)
         crew = backend.crew(plan, world, clock, work)
         controller = make_controller(plan, workload, oracle=False)
         await started_unless_stopped(crew)
@@ -109,12 +111,6 @@ def run_live(
         return LiveRun(FinishedRun(plan, replication, ending.log), ending, crew)
 
     return run_virtual(main) if backend.virtual else run_real(main)
-
-
-def _without_model_of_learning(plan: ResolvedScenario, backend: Backend) -> ResolvedScenario:
-    """Where a model learns a task, nothing stands in for what it earns and learns."""
-    real = plan.scenario.live.task is not None and not backend.virtual
-    return replace(plan, learning=None) if real else plan
 
 
 async def started(crew: LiveComponents) -> None:

@@ -98,7 +98,7 @@ class MarkTeller:
     """Tells when the tokens of a call have come to its marks; not of one that the call has ended with."""
 
     def __init__(self) -> None:
-        self.marked: Marked = _to_nobody
+        self.marked: Marked = lambda request, made_tokens: None
 
     def grown(self, call: Call, output: CallOutput, before: int, ended: bool) -> None:
         """Tokens have come: there were ``before`` of them."""
@@ -106,7 +106,3 @@ class MarkTeller:
         for mark in call.request.marks:
             if before < mark <= most:
                 self.marked(call.request, mark)
-
-
-def _to_nobody(request: Request, made_tokens: int) -> None:
-    """Nobody watches."""

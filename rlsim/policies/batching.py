@@ -131,17 +131,14 @@ class LocalBatches:
         at_least("max_off_policy_threshold", self.max_off_policy_threshold, 1)
         if self.mini_batches is None and self.batches_per_step > 1:
             raise ParameterError("mini_batches", None, "a number where a step has several batches")
-        self._add_up(shape.prompts_per_step)
-        return Local(self, shape.prompts_per_step // self.batches_per_step)
-
-    def _add_up(self, step_groups: int) -> None:
+        groups, step_groups = self.mini_batch_groups, shape.prompts_per_step
         divides("batches_per_step", self.batches_per_step, step_groups)
-        updates = self.batches_per_step * (self.mini_batches or 1)
         divides("mini_batches", self.mini_batches or 1, step_groups // self.batches_per_step)
-        groups = self.mini_batch_groups
+        updates = self.batches_per_step * (self.mini_batches or 1)
         if groups is not None and groups * updates != step_groups:
             allowed = f"{step_groups // updates}: {updates} mini-batches make prompts_per_step = {step_groups}"
             raise ParameterError("mini_batch_groups", groups, allowed)
+        return Local(self, step_groups // self.batches_per_step)
 
 
 class Stream:

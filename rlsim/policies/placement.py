@@ -140,7 +140,13 @@ class Switching:
             return False
         waited = self._waits.end_step()
         if self._step >= 0:
-            self._adapt(waited > self._spec.idle_seconds)
+            # Each idle step from the second in a row on raises the share, each calm one lowers it.
+            spec, idle = self._spec, waited > self._spec.idle_seconds
+            self._idle, self._calm = (self._idle + 1, 0) if idle else (0, self._calm + 1)
+            if self._idle >= spec.release_steps:
+                self._ratio = min(1.0, self._ratio + spec.raise_by)
+            elif self._calm >= spec.release_steps:
+                self._ratio = max(1 / spec.mini_batches, self._ratio - spec.lower_by)
         self._step, self._away = view.steps_done, self._pays(view)
         if not self._away:
             self._waits.look(view, True)
@@ -161,15 +167,6 @@ class Switching:
     def _threshold(self, view: View) -> int:
         size = view.shape.prompts_per_step
         return min(size, max(self._mini_batch, round(self._ratio * size)))
-
-    def _adapt(self, idle: bool) -> None:
-        """Each idle step from the second in a row on raises the share, each calm one lowers it."""
-        spec = self._spec
-        self._idle, self._calm = (self._idle + 1, 0) if idle else (0, self._calm + 1)
-        if self._idle >= spec.release_steps:
-            self._ratio = min(1.0, self._ratio + spec.raise_by)
-        elif self._calm >= spec.release_steps:
-            self._ratio = max(1 / spec.mini_batches, self._ratio - spec.lower_by)
 
 
 @part("placement", "hybrid-switching")

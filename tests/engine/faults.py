@@ -162,8 +162,8 @@ FAULTS = (
     ),
     Fault(
         "engine/scheduler.py",
-        "refund = int(victim.sample in self._granted)",
-        "refund = 0",
+        "budget += victim.sample in self._granted",
+        "budget += 0",
         "a preempted request keeps its token of the budget",
         "test_exact.py::test_a_request_preempted_after_its_turn_gives_its_budget_to_the_prefill_behind_it",
     ),
@@ -175,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "engine/requests.py",
-        "mark = bisect_right(marks, at, key=_step_of) - 1",
+        "mark = bisect_right(marks, at, key=itemgetter(0)) - 1",
         "mark = len(marks) - 1",
         "all tokens of a residence are booked under its last version",
     ),
@@ -321,8 +321,8 @@ FAULTS = (
     ),
     Fault(
         "engine/replica.py",
-        "        if not rank.preempted:\n",
-        "        if True:\n",
+        "and rank.preempted:\n",
+        "and False:\n",
         "a replica whose decision only preempted goes to sleep",
     ),
     Fault(

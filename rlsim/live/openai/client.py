@@ -104,8 +104,13 @@ class Client:
                     data = line[5:].decode("utf-8", "replace").strip()
                     if data == "[DONE]":
                         return
-                    if data:
-                        yield _chunk(data)
+                    if not data:
+                        continue
+                    try:
+                        chunk = json.loads(data)
+                    except json.JSONDecodeError as error:
+                        raise MalformedAnswerError(f"a chunk that is no JSON: {data[:80]!r}") from error
+                    yield chunk
         except GONE as error:
             raise self.lost(error) from error
 
@@ -135,13 +140,6 @@ async def _text(answer: aiohttp.ClientResponse) -> str:
         if size >= LONGEST_ANSWER_BYTES:
             break
     return b"".join(parts).decode("utf-8", "replace")
-
-
-def _chunk(data: str) -> object:
-    try:
-        return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise MalformedAnswerError(f"a chunk that is no JSON: {data[:80]!r}") from error
 
 
 def _parsed(text: str) -> Any:

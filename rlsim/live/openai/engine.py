@@ -171,7 +171,10 @@ class OpenAiEngine:
                 opened.heard_at, before = _loop_seconds(), len(opened.output.tokens)
                 self._take(opened, last)
                 self._marks.grown(call, opened.output, before, bool(opened.output.reason))
-                self._check_prompt(call, last)
+                added = server.prompt.overhead_tokens if server.prompt else 0
+                if last.prompt_tokens is not None and last.prompt_tokens != len(call.context) + added:
+                    text = f"counted a prompt of {len(call.context)} tokens as {last.prompt_tokens - added}"
+                    raise ServerFaultError(f"{self.settings.url}: {text}")
         if not opened.output.reason:
             raise self._client.lost("the connection was cut amid a call")
         if not server.counts and (last is None or last.output_tokens is None):
@@ -206,12 +209,6 @@ class OpenAiEngine:
         count = len(output.tokens) + piece.has_text if piece.output_tokens is None else piece.output_tokens
         del output.tokens[count:]
         output.tokens.extend([UNKNOWN_TOKEN] * (count - len(output.tokens)))
-
-    def _check_prompt(self, call: Call, piece: Piece) -> None:
-        added = self._has.prompt.overhead_tokens if self._has.prompt else 0
-        if piece.prompt_tokens is not None and piece.prompt_tokens != len(call.context) + added:
-            text = f"counted a prompt of {len(call.context)} tokens as {piece.prompt_tokens - added}"
-            raise ServerFaultError(f"{self.settings.url}: {text}")
 
     async def abort(self, samples: Sequence[int]) -> None:
         """End calls by their ids where the server can; those that go on, and all others, by cutting their connections.

@@ -118,28 +118,24 @@ def piece(chunk: object) -> Piece:
     if chunk.get("error"):
         raise MalformedAnswerError(f"an error amid the answer: {str(chunk['error'])[:200]}")
     try:
-        return _piece(chunk)
+        choices, usage = chunk.get("choices") or [{}], chunk.get("usage") or {}
+        choice = choices[0]
+        details = choice.get("logprobs") or {}
+        log_probs = [entry["logprob"] for entry in details.get("content") or ()] or details.get("token_logprobs") or ()
+        # llama.cpp's ids beside log-probs are no substitute for token_ids: halves of a character are left out
+        ids, spans = choice.get("token_ids"), choice.get("weight_versions") or ()
+        return Piece(
+            tokens=None if ids is None else tuple(int(token) for token in ids),
+            has_text=bool(choice.get("text") or (choice.get("delta") or {}).get("content")),
+            log_probs=tuple(float(value) for value in log_probs),
+            reason=str(choice.get("finish_reason") or ""),
+            output_tokens=_count(usage, "completion_tokens", _count(chunk.get("timings") or {}, "predicted_n")),
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            spans=tuple((str(span["version"]), int(span["end"]) - int(span["start"])) for span in spans),
+            name=str(chunk.get("request_id") or chunk.get("id") or ""),
+        )
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         raise MalformedAnswerError(f"a chunk that is not understood ({error}): {str(chunk)[:120]!r}") from error
-
-
-def _piece(chunk: Mapping[str, Any]) -> Piece:
-    choices, usage = chunk.get("choices") or [{}], chunk.get("usage") or {}
-    choice = choices[0]
-    details = choice.get("logprobs") or {}
-    log_probs = [entry["logprob"] for entry in details.get("content") or ()] or details.get("token_logprobs") or ()
-    # llama.cpp's ids beside log-probs are no substitute for token_ids: halves of a character are left out
-    ids, spans = choice.get("token_ids"), choice.get("weight_versions") or ()
-    return Piece(
-        tokens=None if ids is None else tuple(int(token) for token in ids),
-        has_text=bool(choice.get("text") or (choice.get("delta") or {}).get("content")),
-        log_probs=tuple(float(value) for value in log_probs),
-        reason=str(choice.get("finish_reason") or ""),
-        output_tokens=_count(usage, "completion_tokens", _count(chunk.get("timings") or {}, "predicted_n")),
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        spans=tuple((str(span["version"]), int(span["end"]) - int(span["start"])) for span in spans),
-        name=str(chunk.get("request_id") or chunk.get("id") or ""),
-    )
 
 
 def _count(usage: Mapping[str, Any], name: str, otherwise: int | None = None) -> int | None:

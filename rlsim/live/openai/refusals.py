@@ -81,7 +81,7 @@ def refusals(needs: ServerNeeds, capabilities: Sequence[ServerCapabilities]) -> 
         allowed = "keep: a server holds the KV of earlier turns in its prefix cache as long as there is room"
         errors.append(ParameterError("rollout.kv_while_waiting", "drop or offload", allowed))
     for index, server in enumerate(capabilities):
-        for key, lacks, allowed in (*_lengths(needs, server), *_answers(needs, server), *_weights(needs, server)):
+        for key, lacks, allowed in (*_calls(needs, server), *_weights(needs, server)):
             errors.append(ParameterError(key or f"live.servers[{index}]", f"{server.url}: {lacks}", allowed))
     return errors
 
@@ -90,7 +90,7 @@ Lack = tuple[str, str, str]
 """(key path, or empty for the server's own; what it lacks; what would do)."""
 
 
-def _lengths(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[Lack]:
+def _calls(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[Lack]:
     if needs.exact_lengths and not capabilities.exact_lengths:
         yield "", "does not make a given number of tokens", "a server that honours ignore_eos"
     if needs.longest_tokens and 0 < capabilities.max_model_len < needs.longest_tokens:
@@ -98,9 +98,6 @@ def _lengths(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[L
         yield "rollout.max_model_len", f"serves no {needs.longest_tokens} tokens", allowed
     if needs.token_ids and capabilities.prompt is not None:
         yield "", "takes no token ids", "a server that takes token ids: the task's prompts are some"
-
-
-def _answers(needs: ServerNeeds, capabilities: ServerCapabilities) -> Iterator[Lack]:
     if needs.token_ids and not capabilities.token_ids:
         yield (
             "",

@@ -61,7 +61,10 @@ def advantages(groups: Sequence[int], rewards: Sequence[float]) -> list[float]:
     members: dict[int, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         members.setdefault(group, []).append(reward)
-    moments = {group: _mean_and_deviation(values) for group, values in members.items()}
+    moments: dict[int, tuple[float, float]] = {}
+    for group, values in members.items():
+        mean = math.fsum(values) / len(values)
+        moments[group] = mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     pairs = [(reward, *moments[group]) for group, reward in zip(groups, rewards, strict=True)]
     return [(reward - mean) / deviation if deviation > 1e-9 else 0.0 for reward, mean, deviation in pairs]
 
@@ -80,8 +83,3 @@ def divergence(behaviour: Any, old: Any) -> Any:
     """
     difference = old - behaviour
     return difference.exp() - 1 - difference
-
-
-def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    mean = math.fsum(values) / len(values)
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))

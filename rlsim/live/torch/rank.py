@@ -142,7 +142,9 @@ class _Work:
     ) -> None:
         """Add the gradients of the losses of a micro-batch's tokens."""
         new = self._network.log_probs(samples)
-        behaviour = self._behaviour(samples, new.detach())
+        # The engines' log-probabilities; the trainer's own where engines do not tell.
+        parts = zip(samples, _split(new.detach(), samples), strict=True)
+        behaviour = self._join([self._floats(one.behaviour) if one.behaviour else own for one, own in parts])
         if count:
             self._weigh(samples, new.detach())
         then = behaviour if old is None else self._join([old[one.index] for one in samples])
@@ -179,11 +181,6 @@ class _Work:
         for one, own in zip(samples, _split(flat, samples), strict=True):
             if one.behaviour or not one.targets:
                 self._log_weights[one.index] = float(own.sum()) - sum(one.behaviour)
-
-    def _behaviour(self, samples: Sequence[TrainingSample], now: Any) -> Any:
-        """The engines' log-probabilities; the trainer's own where engines do not tell."""
-        parts = zip(samples, _split(now, samples), strict=True)
-        return self._join([self._floats(one.behaviour) if one.behaviour else own for one, own in parts])
 
     def _join(self, parts: list[Any]) -> Any:
         return self._torch.cat(parts) if parts else self._floats([])

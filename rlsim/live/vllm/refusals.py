@@ -92,15 +92,11 @@ def _pool_faults(
         cv = rollout.step_time.noise_cv
         if cv:
             yield _fault(plan, pool, "step_time.noise_cv", "0: a paced engine keeps to the step law itself", cv)
-    else:
-        yield from _split_faults(plan, pool, device)
-
-
-def _split_faults(plan: ResolvedScenario, pool: ResolvedPool, device: Device) -> Iterator[ParameterError]:
+        return
     for field in ("pipeline_parallel", "expert_parallel"):
-        if getattr(pool.rollout, field) > 1:
+        if getattr(rollout, field) > 1:
             yield _fault(plan, pool, field, "1: live engines are split by tensors alone")
-    if device == "cpu" and pool.rollout.tensor_parallel > 1:
+    if device == "cpu" and rollout.tensor_parallel > 1:
         yield _fault(plan, pool, "tensor_parallel", "1: an engine on a CPU is one process")
     if pool.sm_share is not None:
         yield _fault(plan, pool, "sm_share", "left out: live engines do not share GPUs", pool.sm_share)

@@ -275,13 +275,10 @@ class _Pruning(WholeGroups):
             self._drifts.forget(member.sample)
             self._drifted.discard(member.sample)
         if self._groups >= view.shape.prompts_per_step:
-            self._widen()
-
-    def _widen(self) -> None:
-        spec = self._spec
-        if self._sound >= spec.compatible_share * self._responses:
-            self._window = min(spec.most_window_tokens, math.ceil(self._window * spec.growth))
-        self._groups = self._responses = self._sound = 0
+            spec = self._spec
+            if self._sound >= spec.compatible_share * self._responses:
+                self._window = min(spec.most_window_tokens, math.ceil(self._window * spec.growth))
+            self._groups = self._responses = self._sound = 0
 
 
 @part("allocation", "shortopd")

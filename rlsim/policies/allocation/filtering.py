@@ -241,7 +241,13 @@ class _Skipping:
 
     def observe(self, view: View, group: Group) -> None:
         if view.steps_begun > self._step:
-            self._adjust()
+            # Explore less of what came too often.
+            shares: dict[Kind, float] = {"easy": self._part.easy_share, "hard": self._part.hard_share}
+            for often, allowed in shares.items():
+                step = self._part.exploration_step
+                change = -step if self._made[often] >= allowed * self._made["all"] else step
+                self._explored[often] = min(1.0, max(step, self._explored[often] + change))
+            self._made.clear()
             self._step = view.steps_begun
         self._made["all"] += 1
         if not agree(group.rewards):
@@ -251,15 +257,6 @@ class _Skipping:
         self._made[kind] += 1
         streak, _ = self._streaks.get(group.prompt, (0, kind))
         self._streaks[group.prompt] = (streak + 1, kind)
-
-    def _adjust(self) -> None:
-        """Explore less of what came too often."""
-        shares: dict[Kind, float] = {"easy": self._part.easy_share, "hard": self._part.hard_share}
-        for kind, allowed in shares.items():
-            step = self._part.exploration_step
-            change = -step if self._made[kind] >= allowed * self._made["all"] else step
-            self._explored[kind] = min(1.0, max(step, self._explored[kind] + change))
-        self._made.clear()
 
     def rejects(self, view: View, group: Group) -> bool:
         return agree(group.rewards)

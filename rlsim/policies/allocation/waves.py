@@ -153,13 +153,13 @@ class _Committing:
         """Nothing is remembered."""
 
     def extend(self, view: View) -> Sequence[tuple[int, int]]:
-        return [further for groups in self._waves.waiting(view) for further in self._committed(groups)]
-
-    def _committed(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
-        pilots = [group for group in groups if first_wave(group, self._pilots)]
-        more = shared_out(len(pilots) * self._rest, [variance(group.rewards) for group in pilots], self._most)
-        done = [(group.group, 0) for group in groups if group not in pilots]
-        return done + [(group.group, count) for group, count in zip(pilots, more, strict=True)]
+        further: list[tuple[int, int]] = []
+        for groups in self._waves.waiting(view):
+            pilots = [group for group in groups if first_wave(group, self._pilots)]
+            more = shared_out(len(pilots) * self._rest, [variance(group.rewards) for group in pilots], self._most)
+            further += [(group.group, 0) for group in groups if group not in pilots]
+            further += [(group.group, count) for group, count in zip(pilots, more, strict=True)]
+        return further
 
 
 @part("allocation", "vigor")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 from rlsim.core.checks import at_least
@@ -205,12 +204,12 @@ class PrefillDecode:
         if (prefill.shares_gpus_with or prefill.name) != (decode.shares_gpus_with or decode.name):
             allowed = "least-in-flight, least-tokens: these pools do not share GPUs (rollout.pools[].shares_gpus_with)"
             raise ParameterError("decode_route", "same-gpus", allowed)
-        return Legs(prefill, decode, to_prefill, partial(_partner, prefill, decode))
 
+        def partner(view: View, sample: Sample) -> int:
+            replica = sample.replica - prefill.first + decode.first
+            return replica if view.loads.is_open(replica) else view.loads.least(decode.replicas)
 
-def _partner(prefill: Pool, decode: Pool, view: View, sample: Sample) -> int:
-    replica = sample.replica - prefill.first + decode.first
-    return replica if view.loads.is_open(replica) else view.loads.least(decode.replicas)
+        return Legs(prefill, decode, to_prefill, partner)
 
 
 @dataclass(frozen=True, slots=True)

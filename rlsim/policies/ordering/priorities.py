@@ -227,16 +227,13 @@ class _Fair:
 
     def priority(self, view: View, sample: Sample) -> int:
         if sample.sample not in self._charged:
-            self._charge(view, sample)
+            kind = sample.group.request_class
+            if len(view.generating_samples) <= 1:  # The engines were idle: nobody is owed anything.
+                self._now = max(self._now, *self._paid)
+            start, tokens = max(self._now, self._paid[kind]), self._predictor(view, sample)
+            self._charged[sample.sample] = start, tokens
+            self._paid[kind] = start + tokens / view.shape.classes[kind].weight
         return round(self._charged[sample.sample][0] * RANKS_PER_TOKEN)
-
-    def _charge(self, view: View, sample: Sample) -> None:
-        kind = sample.group.request_class
-        if len(view.generating_samples) <= 1:  # The engines were idle: nobody is owed anything.
-            self._now = max(self._now, *self._paid)
-        start, tokens = max(self._now, self._paid[kind]), self._predictor(view, sample)
-        self._charged[sample.sample] = start, tokens
-        self._paid[kind] = start + tokens / view.shape.classes[kind].weight
 
     def chunk_tokens(self, view: View, sample: Sample) -> int:
         return 0
