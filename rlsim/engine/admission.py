@@ -66,7 +66,13 @@ class Forecast:
         ahead = [self._ahead(request, step) for request in running]
         stands = min(ahead)[0]
         ahead.append(self._ahead(candidate, step))
-        return _peak(ahead) <= self._tokens, stands
+        # Greatest sum of tokens at any predicted end; those that rest longest are there at all earlier ones.
+        ahead.sort(reverse=True)
+        held = peak = 0
+        for calls, (rest, tokens) in enumerate(ahead, 1):
+            held += tokens
+            peak = max(peak, held + calls * rest)
+        return peak <= self._tokens, stands
 
     def learn(self, finished: list[Request]) -> None:
         """Outputs of calls that ended by themselves, in the engine's order."""
@@ -128,16 +134,6 @@ def most_output(request: Request, limits: EngineLimits) -> int:
     """Tokens that a call can make: its ``max_tokens``, and what the longest sequence leaves."""
     room = limits.max_model_len - request.context_tokens
     return min(request.max_tokens, room) if request.max_tokens else room
-
-
-def _peak(ahead: list[tuple[int, int]]) -> int:
-    """Greatest sum of tokens at any predicted end; those that rest longest are there at all earlier ones."""
-    ahead.sort(reverse=True)
-    held = peak = 0
-    for calls, (rest, tokens) in enumerate(ahead, 1):
-        held += tokens
-        peak = max(peak, held + calls * rest)
-    return peak
 
 
 Chunk = tuple[Request, int]

@@ -119,7 +119,14 @@ class SimTrainer:
         """Switch shared GPUs; the engines are paused from here to the next publication. Lent ones hold no call."""
         requested_at = self._clock.now
         if command.lent:
-            self._switch_lent(command, self._durations.switch(command, 0), then)
+            # The trainer's row shows the loan from the end of one switch to the beginning of the next.
+            ticks = self._durations.switch(command, 0)
+            now = self._clock.now
+            if command.role == "train":
+                self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, now, -1))
+                self._fleet.forget(self._world.lent_replicas)
+            self._lent_since = -1 if command.role == "train" else now + ticks
+            self._switch(ticks, then)
         else:
             self._fleet.pause(
                 lambda: self._switch(self._durations.switch(command, self._clock.now - requested_at), then)
@@ -129,15 +136,6 @@ class SimTrainer:
         now = self._clock.now
         self._log.spans.append(SpanRow(TRAINER, "switch", now, now + ticks, -1))
         self._clock.after(ticks, then)
-
-    def _switch_lent(self, command: SetRole, ticks: Ticks, then: Then) -> None:
-        """The trainer's row shows the loan from the end of one switch to the beginning of the next."""
-        now = self._clock.now
-        if command.role == "train":
-            self._log.spans.append(SpanRow(TRAINER, "lent", self._lent_since, now, -1))
-            self._fleet.forget(self._world.lent_replicas)
-        self._lent_since = -1 if command.role == "train" else now + ticks
-        self._switch(ticks, then)
 
     def close(self) -> None:
         """The run is over."""

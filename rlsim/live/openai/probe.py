@@ -59,7 +59,19 @@ class _Probe:
         capabilities = ServerCapabilities(self._settings.url, model.name, protocol, frozenset(), prompt=prompt)
         capabilities = replace(capabilities, max_model_len=model.longest, fields=await self._fields(capabilities))
         capabilities = await self._with_answers(capabilities, declared)
-        return await self._with_endpoints(capabilities)
+        # Capabilities beside OpenAI's interface.
+        version = await self._has("GET", "/weight_info", "weight_version")
+        pause = await self._has("GET", "/is_paused", "is_paused")
+        return replace(
+            capabilities,
+            weight_version=version,
+            pause=pause,
+            abort=await self._aborts(capabilities.protocol),
+            reset=pause and await self._has("POST", "/reset_prefix_cache", "success"),
+            update=version and await self._updates(),
+            sleep=await self._has("GET", "/is_sleeping", "is_sleeping"),
+            gauges=await self._gauges(),
+        )
 
     async def _model(self) -> _Model:
         """The model asked for, or the first that is listed."""
@@ -146,21 +158,6 @@ class _Probe:
             log_probs=ids and all(sum(len(p.log_probs) for p in one) == count for one, count in pairs),
             priorities="priority" in capabilities.fields & declared,
             span_versions=all(any(p.spans for p in one) for one in answers),
-        )
-
-    async def _with_endpoints(self, capabilities: ServerCapabilities) -> ServerCapabilities:
-        """Capabilities beside OpenAI's interface."""
-        version = await self._has("GET", "/weight_info", "weight_version")
-        pause = await self._has("GET", "/is_paused", "is_paused")
-        return replace(
-            capabilities,
-            weight_version=version,
-            pause=pause,
-            abort=await self._aborts(capabilities.protocol),
-            reset=pause and await self._has("POST", "/reset_prefix_cache", "success"),
-            update=version and await self._updates(),
-            sleep=await self._has("GET", "/is_sleeping", "is_sleeping"),
-            gauges=await self._gauges(),
         )
 
     async def _aborts(self, protocol: ApiProtocol) -> bool:

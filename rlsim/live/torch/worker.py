@@ -40,7 +40,18 @@ def begin(recipe: Recipe, number: int, meeting_point: Path) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     require_live("torch").set_num_threads(recipe.threads)
     if recipe.processes > 1:
-        _meet(recipe, number, meeting_point)
+        # Meet the other ranks over loopback: NCCL on GPUs, gloo on a CPU.
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+        torch = require_live("torch")
+        if recipe.device == "cuda":
+            torch.cuda.set_device(number)
+        torch.distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if recipe.device == "cuda" else "gloo",
+            init_method=meeting_point.as_uri(),
+            rank=number,
+            world_size=recipe.processes,
+            timeout=PATIENCE,
+        )
     from rlsim.live.torch.rank import Rank
 
     _OWN.rank, _OWN.number = Rank(recipe, number), number
@@ -65,18 +76,3 @@ def log_probs(sequences: Sequence[Sequence[int]]) -> list[list[float]]:
 def _rank() -> Rank:
     assert _OWN.rank is not None, "begin comes first"
     return _OWN.rank
-
-
-def _meet(recipe: Recipe, number: int, meeting_point: Path) -> None:
-    """Meet the other ranks over loopback: NCCL on GPUs, gloo on a CPU."""
-    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-    torch = require_live("torch")
-    if recipe.device == "cuda":
-        torch.cuda.set_device(number)
-    torch.distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if recipe.device == "cuda" else "gloo",
-        init_method=meeting_point.as_uri(),
-        rank=number,
-        world_size=recipe.processes,
-        timeout=PATIENCE,
-    )

@@ -100,7 +100,13 @@ class VllmEngine:
             self._sentinels.append(process.sentinel)
             loop.add_reader(process.sentinel, self._on_loss)
         for process_id in self.process_ids:
-            self._bind_threads(process_id)
+            # Set core and priority of all threads there are by now; later ones inherit them.
+            for thread in os.listdir(f"/proc/{process_id}/task"):
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended since, or we may not
+                    if self.setup.core is not None:
+                        os.sched_setaffinity(int(thread), {self.setup.core})
+                    if self.setup.law is not None:  # what has a pace to keep goes before what hands out tokens
+                        os.setpriority(os.PRIO_PROCESS, int(thread), PACED_NICENESS)
         await self._unless_lost(self._prepare())
 
     def _create(self) -> Any:
@@ -142,15 +148,6 @@ class VllmEngine:
     def process_ids(self) -> tuple[int, ...]:
         """Ids of EngineCore's processes."""
         return tuple(process.pid for process in self._processes())
-
-    def _bind_threads(self, process_id: int) -> None:
-        """Set core and priority of all threads there are by now; later ones inherit them."""
-        for thread in os.listdir(f"/proc/{process_id}/task"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended since, or we may not
-                if self.setup.core is not None:
-                    os.sched_setaffinity(int(thread), {self.setup.core})
-                if self.setup.law is not None:  # what has a pace to keep goes before what hands out tokens
-                    os.setpriority(os.PRIO_PROCESS, int(thread), PACED_NICENESS)
 
     # -- loss -----------------------------------------------------------------------------------------
 

@@ -100,22 +100,18 @@ def changed_scenario(scenario: Scenario, settings: Mapping[str, object]) -> Scen
 def _all(resolved: ResolvedScenario) -> Iterator[Change]:
     scenario = resolved.scenario
     if not resolved.colocated and not scenario.rollout.pools:
-        yield from _split_changes(scenario)
+        # GPUs between rollout and trainer, as few as both sides can be cut into.
+        rollout, trainer = scenario.rollout, scenario.trainer
+        ranks = trainer.tensor_parallel * trainer.pipeline_parallel * trainer.context_parallel
+        unit = lcm(rollout.gpus_per_replica, ranks)
+        for moved, direction in ((unit, "to rollout"), (-unit, "to the trainer")):
+            split = {"rollout.gpus": rollout.gpus + moved, "trainer.gpus": trainer.gpus - moved}
+            yield Change(f"{unit} GPU{'s' * (unit > 1)} more {direction}", split)
     yield from _overlap_changes(resolved)
     yield from _engine_changes(scenario.rollout)
     yield from _training_changes(scenario)
     yield from _workload_changes(scenario)
     yield from bound_changes(scenario)
-
-
-def _split_changes(scenario: Scenario) -> Iterator[Change]:
-    """GPUs between rollout and trainer, as few as both sides can be cut into."""
-    rollout, trainer = scenario.rollout, scenario.trainer
-    ranks = trainer.tensor_parallel * trainer.pipeline_parallel * trainer.context_parallel
-    unit = lcm(rollout.gpus_per_replica, ranks)
-    for moved, direction in ((unit, "to rollout"), (-unit, "to the trainer")):
-        split = {"rollout.gpus": rollout.gpus + moved, "trainer.gpus": trainer.gpus - moved}
-        yield Change(f"{unit} GPU{'s' * (unit > 1)} more {direction}", split)
 
 
 def _overlap_changes(resolved: ResolvedScenario) -> Iterator[Change]:

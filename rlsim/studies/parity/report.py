@@ -12,7 +12,6 @@ from rlsim.studies.compare import arm_folder
 from rlsim.studies.output import json_text, write_text
 from rlsim.studies.parity.end_order import Order
 from rlsim.studies.parity.errors import ArmParity, ParityRow, median_trial, row_of, rows_of
-from rlsim.studies.parity.ranking import Ranking
 from rlsim.studies.parity.study import Parity
 from rlsim.studies.text.table import new_table, rendered
 
@@ -59,7 +58,17 @@ def notes(parity: Parity) -> Iterator[str]:
     if parity.ranking is None:
         yield from _arm_notes(parity.arms[0])
     else:
-        yield from _ranking_notes(parity.ranking)
+        ranking = parity.ranking
+        yield f"ranking live: {', '.join(ranking.live)}; simulated: {', '.join(ranking.simulated)}"
+        winners = f"{ranking.live[0]} live, {ranking.simulated[0]} simulated"
+        yield f"winner: {'the same' if ranking.same_winner else winners}"
+        noise = "unknown" if ranking.noise is None else f"{ranking.noise:.1%}"
+        tau = "unknown, as no pair counts," if ranking.tau is None else f"{ranking.tau:.3f}"
+        everything = "none" if ranking.tau_of_all is None else f"{ranking.tau_of_all:.3f}"
+        yield (
+            f"Kendall tau {tau} over the {ranking.pairs} pairs whose simulated step times differ by more than "
+            f"{ranking.threshold:.1%} (3 %, or the noise, {noise}, if larger); {everything} over all pairs"
+        )
     for arm in parity.arms:
         for fault in arm.policy_errors:
             yield f"{arm.name}: a live decision that a fresh controller takes differently: {fault}"
@@ -95,19 +104,6 @@ def _order(order: Order) -> str:
     return (
         f"{order.inversions} of {order.pairs} pairs inverted beyond ties ({order.tie_seconds * 1e3:.3g} ms); ends "
         f"differ by {order.median_seconds:.3g} s in the median, {order.worst_seconds:.3g} s at most"
-    )
-
-
-def _ranking_notes(ranking: Ranking) -> Iterator[str]:
-    yield f"ranking live: {', '.join(ranking.live)}; simulated: {', '.join(ranking.simulated)}"
-    winners = f"{ranking.live[0]} live, {ranking.simulated[0]} simulated"
-    yield f"winner: {'the same' if ranking.same_winner else winners}"
-    noise = "unknown" if ranking.noise is None else f"{ranking.noise:.1%}"
-    tau = "unknown, as no pair counts," if ranking.tau is None else f"{ranking.tau:.3f}"
-    everything = "none" if ranking.tau_of_all is None else f"{ranking.tau_of_all:.3f}"
-    yield (
-        f"Kendall tau {tau} over the {ranking.pairs} pairs whose simulated step times differ by more than "
-        f"{ranking.threshold:.1%} (3 %, or the noise, {noise}, if larger); {everything} over all pairs"
     )
 
 
