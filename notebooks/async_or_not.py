@@ -80,7 +80,7 @@ print(rlsim.text(raced))
 # %%
 from rlsim.results.plots.scaling import progress_curves
 
-runs = {arm.name: [outcome.progress for outcome in arm.outcomes] for arm in raced.arms}
+runs = {arm.name: [record.progress for record in arm.records] for arm in raced.arms}
 figure = progress_curves(runs, TARGET, f"Progress, if {TOLERANCE_UPDATES} updates of lag are harmless (ESTIMATE)")
 plots.save_figure(figure, FIGURES / "progress.png")
 figure

@@ -45,7 +45,7 @@ figure
 # Hatched is idle, by cause. A change can win at most what it removes here.
 
 # %%
-figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.outcomes] for arm in told.arms})
+figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.records] for arm in told.arms})
 plots.save_figure(figure, FIGURES / "utilisation.png")
 figure
 

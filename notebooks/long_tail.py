@@ -90,6 +90,6 @@ told = rlsim.compare(made)
 print(rlsim.text(told))
 
 # %%
-figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.outcomes] for arm in told.arms})
+figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.records] for arm in told.arms})
 plots.save_figure(figure, FIGURES / "utilisation.png")
 figure

@@ -87,7 +87,7 @@ pd.DataFrame(rows, index=[arm.name for arm in told.arms])
 # The tail of the longest responses and the fixed overhead do not shrink: they are what stops the scaling.
 
 # %%
-figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.outcomes] for arm in told.arms})
+figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.records] for arm in told.arms})
 plots.save_figure(figure, FIGURES / "utilisation.png")
 figure
 

@@ -67,7 +67,7 @@ class SecondChance:
         return Size(view.shape.group_size, view.shape.group_size)
 
     def extend(self, view):
-        return [(number, self._further(view, group)) for number, group in view.resting.items()]
+        return [(number, self._further(view, group)) for number, group in view.waiting_for_wave.items()]
 
     def _further(self, view, group):
         first = group.ended == view.shape.group_size
@@ -109,7 +109,7 @@ figure
 # small:
 
 # %%
-figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.outcomes] for arm in told.arms})
+figure = plots.utilisation_bars({arm.name: [run.metrics for run in arm.records] for arm in told.arms})
 plots.save_figure(figure, FIGURES / "utilisation.png")
 figure
 
@@ -132,7 +132,7 @@ print(rlsim.text(raced))
 # %%
 from rlsim.results.plots.scaling import progress_curves
 
-runs = {arm.name: [outcome.progress for outcome in arm.outcomes] for arm in raced.arms}
+runs = {arm.name: [record.progress for record in arm.records] for arm in raced.arms}
 figure = progress_curves(runs, TARGET, "Allocation strategies raced (ESTIMATE)")
 plots.save_figure(figure, FIGURES / "progress.png")
 figure

@@ -98,7 +98,7 @@ def _say_faults(report: LiveReport) -> int:
     for what, (counts, first) in report.run.ending.unserved.items():
         if counts:
             told_as = "the trajectory was told so" if what == "tool" else "its reward counts as 0"
-            number = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            number = ", ".join(f"{count} {record}" for record, count in sorted(counts.items()))
             print(f"{what} faults: {number}; {told_as} (first: {first})", file=sys.stderr)
     if report.unsaved:
         print(report.unsaved, file=sys.stderr)

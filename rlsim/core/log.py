@@ -95,7 +95,7 @@ class FinalRow(NamedTuple):
     """What became of a sample by the end of the run."""
 
     sample: int
-    fate: str
+    outcome: str
     tokens: int
 
 

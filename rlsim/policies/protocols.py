@@ -95,7 +95,7 @@ class Update(Protocol):
 
     @property
     def mode(self) -> UpdateMode:
-        """The fate of calls under way."""
+        """The outcome of calls under way."""
         ...
 
     @property

@@ -16,6 +16,9 @@ from rlsim.presets import load_preset
 from rlsim.resolve.hardware import pool_places
 from rlsim.scenario.schema import Scenario
 
+FORMER_METHODS = {"admission": ("room", "capacity"), "allocation": ("noticed", "on_watch")}
+"""By choice: a method that users' own parts may have under its former name, and its name."""
+
 
 def make_shape(scenario: Scenario) -> RunSizes:
     """The sizes that parts are checked against."""
@@ -66,10 +69,11 @@ def _started(choice: str, spec: dict[str, Any], section: Any, shape: RunSizes) -
         part = make_part(choice, spec, choice).start(shape)
     except ParameterError as error:
         raise _in_policy(error, choice, error.path.removeprefix(f"{choice}."), section) from error
-    if choice == "admission" and hasattr(part, "room") and not hasattr(part, "capacity"):
-        cls = type(part)  # A user's own part that has the method under its former name.
-        warnings.warn(f"{cls.__name__}.room(view) is now named capacity(view)", FutureWarning, stacklevel=2)
-        cls.capacity = cls.room
+    former, name = FORMER_METHODS.get(choice, ("", ""))
+    if former and hasattr(part, former) and not hasattr(part, name):
+        cls = type(part)
+        warnings.warn(f"{cls.__name__}.{former} is now named {name}", FutureWarning, stacklevel=2)
+        setattr(cls, name, getattr(cls, former))
     return part
 
 

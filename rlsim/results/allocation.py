@@ -61,7 +61,7 @@ def allotted_columns(read: Digest) -> Columns:
         "success": np.array([odds.get(sample, np.nan) for sample in lives], np.float64),
         "pass_rate": _pass_rates(samples["group"], rewards),
         "tokens": samples["response_tokens"],
-        "fate": samples["fate"],
+        "outcome": samples["outcome"],
     }
 
 

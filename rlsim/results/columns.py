@@ -49,9 +49,9 @@ def sample_columns(log: RunLog, history: History) -> Columns:
     columns["submitted_seconds"] = seconds(column("submitted"))
     columns["first_token_seconds"] = seconds(column("first_token"))
     columns["finished_seconds"] = seconds(column("finished"))
-    fate = np.array([final[life.sample].fate for life in lives], object)
-    step, now, version = _training_of(columns["sample"], fate == "trained", history)
-    columns |= {"trained_step": step, "trained_seconds": seconds(now), "fate": fate}
+    outcome = np.array([final[life.sample].outcome for life in lives], object)
+    step, now, version = _training_of(columns["sample"], outcome == "trained", history)
+    columns |= {"trained_step": step, "trained_seconds": seconds(now), "outcome": outcome}
     columns["finish_reason"] = np.array([life.finish_reason for life in lives], object)
     columns |= {name: column(name) for name in ("version_first", "version_last")}
     columns["version_trained"] = version

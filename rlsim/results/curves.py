@@ -50,7 +50,7 @@ def samples_in_flight(tables: Tables) -> Curve:
     """
     begun = tables["samples"].dropna(subset=["submitted_seconds"])
     start, end = begun["submitted_seconds"].to_numpy(float), begun["finished_seconds"].to_numpy(float, copy=True)
-    lost = np.isnan(end) & begun["fate"].str.startswith("dropped").to_numpy(bool)
+    lost = np.isnan(end) & begun["outcome"].str.startswith("dropped").to_numpy(bool)
     trainings = np.append(np.unique(begun["trained_seconds"].dropna()), end_seconds(tables))
     end[lost] = trainings[np.minimum(np.searchsorted(trainings, start[lost], "right"), len(trainings) - 1)]
     return curve(start, np.where(np.isnan(end), end_seconds(tables), end))
@@ -70,7 +70,9 @@ def groups_waiting(tables: Tables) -> Curve:
     buffer is not in the tables.
     """
     samples = tables["samples"]
-    settled = samples["fate"].isin(["trained", "buffered"]) & samples["finish_reason"].isin(["stop", "length", "cut"])
+    settled = samples["outcome"].isin(["trained", "buffered"]) & samples["finish_reason"].isin(
+        ["stop", "length", "cut"]
+    )
     groups = samples.assign(settled=settled, ready=samples["finished_seconds"]).groupby("group", sort=True)
     ends = groups.agg(settled=("settled", "all"), ready=("ready", "max"), taken=("trained_seconds", "max"))
     ends = ends[ends["settled"]]

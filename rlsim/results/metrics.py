@@ -180,7 +180,7 @@ def ledger_tokens(log: RunLog) -> dict[str, int]:
     """Response tokens by what became of their sample by the end of the run."""
     tokens = dict.fromkeys(FATES, 0)
     for row in log.final:
-        tokens[row.fate] = tokens.get(row.fate, 0) + row.tokens
+        tokens[row.outcome] = tokens.get(row.outcome, 0) + row.tokens
     tokens["undelivered"] += log.undelivered_tokens
     tokens["checks"] = log.check_tokens
     return tokens

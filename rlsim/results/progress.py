@@ -75,7 +75,7 @@ def reward_columns(read: Digest) -> Columns:
     samples, lives = read.samples, read.history.lives
     is_rewarded = np.array([not np.isnan(life.reward) for life in lives.values()], bool)
     workload = read.run.plan.workload_of(read.run.replication)
-    kept = {name: samples[name][is_rewarded] for name in ("sample", "group", "member", "response_tokens", "fate")}
+    kept = {name: samples[name][is_rewarded] for name in ("sample", "group", "member", "response_tokens", "outcome")}
     return {
         "step": samples["trained_step"][is_rewarded],
         "version": samples["version_first"][is_rewarded],
@@ -86,7 +86,7 @@ def reward_columns(read: Digest) -> Columns:
         "reward": np.array([life.reward for life in lives.values()], np.float64)[is_rewarded],
         "tokens": kept["response_tokens"],
         "lag": samples["token_weighted_lag"][is_rewarded],
-        "fate": kept["fate"],
+        "outcome": kept["outcome"],
     }
 
 

@@ -9,9 +9,11 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.core.log import Decision
@@ -21,6 +23,9 @@ from rlsim.results.progress import progress_tables
 from rlsim.results.replay.decisions import RecordError, from_json, to_json
 from rlsim.results.tables import Digest, digest, table_columns
 from rlsim.scenario.document import resolved_yaml
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @contextmanager
@@ -79,6 +84,17 @@ def write_run(directory: Path, run: FinishedRun) -> None:
     read = digest(run)
     with _replacing_directory(directory, DECISIONS) as part:
         _fill(part, read)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table that was saved; one of an earlier version has ``outcome`` under its former name, which is said."""
+    import pandas as pd
+
+    table = pd.read_parquet(path)
+    if "fate" in table.columns:
+        warnings.warn(f"{path}: column fate is now named outcome; read as outcome", FutureWarning, stacklevel=2)
+        table = table.rename(columns={"fate": "outcome"})
+    return table
 
 
 def write_metrics(directory: Path, measured: Sequence[Metrics]) -> None:

@@ -26,11 +26,11 @@ class Arm:
 
     name: str
     plan: ResolvedScenario
-    outcomes: tuple[RunRecord, ...]
+    records: tuple[RunRecord, ...]
 
     def values(self, metric: str) -> list[float]:
         """The metric of every replication."""
-        return [float(getattr(outcome.metrics, metric)) for outcome in self.outcomes]
+        return [float(getattr(record.metrics, metric)) for record in self.records]
 
     def estimate(self, metric: str) -> Estimate:
         """Mean and interval over replications."""
@@ -95,8 +95,8 @@ class Comparison:
             "error": arm.error,
             "difference_to_first_seconds": asdict(self.difference_to_first(arm)),
             "speedup_over_first": asdict(self.speedup_over_first(arm)),
-            "replications": [outcome.metrics.as_dict() for outcome in arm.outcomes],
-            "verdict": arm.outcomes[0].verdict,
+            "replications": [record.metrics.as_dict() for record in arm.records],
+            "verdict": arm.records[0].verdict,
             "sources": [asdict(source) for source in arm.plan.sources],
         }
 
@@ -128,7 +128,7 @@ def compare_plans(plans: Mapping[str, ResolvedScenario], runs: RunExecutor, out:
     requests = [request for arm_requests in by_arm.values() for request in arm_requests]
     records = runs.run_all(requests + varied_requests, must_end=True)
     arms = arms_of(plans, by_arm, records)
-    steps = {arm.name: arm.outcomes[0].metrics.step_seconds for arm in arms}
+    steps = {arm.name: arm.records[0].metrics.step_seconds for arm in arms}
     shifts = []
     for (name, assumed, value, _), request in zip(sensitivities, varied_requests, strict=True):
         change = records[request.key].metrics.step_seconds / steps[name] - 1

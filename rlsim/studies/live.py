@@ -132,12 +132,12 @@ def _comparison(
         return None
     run_metrics, headline = metrics(live_run.run), plan.scenario.headline
     waits = latency(live_run.run, headline.slo if headline else None)
-    outcome = RunRecord(
+    record = RunRecord(
         name, live_run.run.replication, measured=run_metrics, verdict=verdict(run_metrics, plan), latency=waits
     )
     execution = Source("execution", f"live on {engine}: {backend.label}", backend.emulated)
     sources = (execution, *plan.sources) if backend.emulated else (execution,)
-    arm = Arm(name, replace(plan, sources=sources), (outcome,))
+    arm = Arm(name, replace(plan, sources=sources), (record,))
     return Comparison(f"{plan.scenario.name}; LIVE on {engine}: {backend.label}", (arm,), ())
 
 

@@ -31,7 +31,7 @@ class Race:
 
     def used(self, arm: Arm, used: str) -> list[float | None]:
         """How much of ``used`` every replication of an arm took to the target; None where it did not get there."""
-        return [used_at(_progress(outcome), self.target, used) for outcome in arm.outcomes]
+        return [used_at(_progress(record), self.target, used) for record in arm.records]
 
     def estimate(self, arm: Arm, used: str) -> Estimate | None:
         """Mean and interval; None unless every replication gets there."""
@@ -50,7 +50,7 @@ class Race:
     def difference_at(self, arm: Arm, used: str) -> Estimate:
         """Success of this arm less the first one's at equal ``used``: as much as both have in a replication."""
         base, own = [], []
-        for base_record, own_record in zip(self.arms[0].outcomes, arm.outcomes, strict=True):
+        for base_record, own_record in zip(self.arms[0].records, arm.records, strict=True):
             most = min(_progress(base_record)[used][-1], _progress(own_record)[used][-1])
             base.append(success_at(_progress(base_record), used, most))
             own.append(success_at(_progress(own_record), used, most))
@@ -73,7 +73,7 @@ class Race:
             "wasted_share_of_tokens": wasted(arm),
             "share_by_success_band": {unit: band_shares(arm, unit) for unit in ("samples", "tokens")},
             "progress": [
-                {name: values.tolist() for name, values in (outcome.progress or {}).items()} for outcome in arm.outcomes
+                {name: values.tolist() for name, values in (record.progress or {}).items()} for record in arm.records
             ],
         }
 
@@ -92,10 +92,10 @@ def race_plans(
 
 def wasted(arm: Arm) -> dict[str, float]:
     """Shares of the generated tokens by why they were never trained on, mean over replications."""
-    ledgers = [outcome.metrics.ledger_tokens for outcome in arm.outcomes]
+    ledgers = [record.metrics.ledger_tokens for record in arm.records]
     return {
-        fate: sum(ledger.get(fate, 0) / max(1, sum(ledger.values())) for ledger in ledgers) / len(ledgers)
-        for fate in WASTE
+        outcome: sum(ledger.get(outcome, 0) / max(1, sum(ledger.values())) for ledger in ledgers) / len(ledgers)
+        for outcome in WASTE
     }
 
 
@@ -107,19 +107,19 @@ def band_shares(arm: Arm, unit: str) -> dict[str, float]:
 
 def allocations_of(arm: Arm) -> list[Allotted]:
     """Which prompts got what, by replication."""
-    allocations = [outcome.allotted for outcome in arm.outcomes if outcome.allotted is not None]
-    assert len(allocations) == len(arm.outcomes), "a race is between runs with a learning model"
+    allocations = [record.allotted for record in arm.records if record.allotted is not None]
+    assert len(allocations) == len(arm.records), "a race is between runs with a learning model"
     return allocations
 
 
 def success(arm: Arm, step: int) -> Estimate:
     """Of the model at a place of the progress table: 0 before training, -1 at the end."""
-    return interval([float(_progress(outcome)["success"][step]) for outcome in arm.outcomes], _confidence(arm))
+    return interval([float(_progress(record)["success"][step]) for record in arm.records], _confidence(arm))
 
 
-def _progress(outcome: RunRecord) -> Columns:
-    assert outcome.progress is not None, "a race is between runs with a learning model"
-    return outcome.progress
+def _progress(record: RunRecord) -> Columns:
+    assert record.progress is not None, "a race is between runs with a learning model"
+    return record.progress
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rlsim import __version__
 from rlsim.core.errors import ParameterError
-from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, write_metrics
+from rlsim.results.store import DECISIONS, SCENARIO, load_decisions, read_table, write_metrics
 from rlsim.results.tables import TABLES
 from rlsim.scenario.document import resolved_yaml
 from rlsim.studies.compare import Comparison, arm_folder
@@ -38,7 +38,7 @@ def save_comparison(directory: Path, comparison: Comparison) -> None:
     for arm in comparison.arms:
         folder = directory / arm_folder(arm.name)
         write_text(folder / SCENARIO, resolved_yaml(arm.plan.scenario))
-        write_metrics(folder, [outcome.metrics for outcome in arm.outcomes])
+        write_metrics(folder, [record.metrics for record in arm.records])
     write_text(directory / COMPARISON, json_text(comparison.to_dict()))
     steps = {arm.name: arm.estimate("step_seconds") for arm in comparison.arms}
     published = {
@@ -48,7 +48,7 @@ def save_comparison(directory: Path, comparison: Comparison) -> None:
     save_figure(
         step_time_bars(steps, published, f"Step time, {comparison.name}", confidence), directory / "step_time.png"
     )
-    uses = {arm.name: [outcome.metrics for outcome in arm.outcomes] for arm in comparison.arms}
+    uses = {arm.name: [record.metrics for record in arm.records] for arm in comparison.arms}
     save_figure(utilisation_bars(uses), directory / "utilisation.png")
 
 
@@ -61,14 +61,12 @@ def save_provenance(directory: Path, command: str) -> None:
 
 def load_tables(directory: Path) -> dict[str, pd.DataFrame]:
     """The tables of a saved replication; ``ParameterError`` when the directory holds none."""
-    import pandas as pd
-
     for name in TABLES:
         if not (directory / f"{name}.parquet").is_file():
             raise ParameterError(
                 str(directory), f"no {name}.parquet", "the directory of a replication saved with --out"
             )
-    return {name: pd.read_parquet(directory / f"{name}.parquet") for name in TABLES}
+    return {name: read_table(directory / f"{name}.parquet") for name in TABLES}
 
 
 def replay_saved(directory: Path) -> str:

@@ -74,7 +74,7 @@ def losing(at: Mapping[int, int]) -> Arrange:
 
 
 def hold(made: ResolvedScenario, log: RunLog) -> None:
-    """The log is complete: it replays, every sample has one fate, every token is in the ledger."""
+    """The log is complete: it replays, every sample has one outcome, every token is in the ledger."""
     told = [from_json(to_json(decision)) for decision in log.decisions]
     replay(told, make_controller(made, made.workload_of(0)))
     carried_out = log.decisions[:-1] if log.last_commands_idle else log.decisions

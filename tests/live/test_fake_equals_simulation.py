@@ -35,7 +35,7 @@ def planned(preset: str, **changes: Any) -> ResolvedScenario:
 
 @EVERY
 @pytest.mark.parametrize("world", [{}, AGENTS, DRIFT], ids=["plain", "agents", "drift"])
-def test_every_decision_and_every_fate_is_that_of_the_simulation(preset: str, world: dict[str, Any]) -> None:
+def test_every_decision_and_every_outcome_is_that_of_the_simulation(preset: str, world: dict[str, Any]) -> None:
     made = planned(preset, **world)
     simulated, live = simulate(made).log, lived(made)
     assert live.decisions == simulated.decisions

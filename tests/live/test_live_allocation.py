@@ -42,25 +42,25 @@ class Used:
 
     rollouts_per_update: float
     shares: dict[str, float]
-    """Of the samples, by fate."""
+    """Of the samples, by outcome."""
 
 
 def used(log: RunLog) -> Used:
     begun = {made.sample for row in log.decisions for made in row.commands if isinstance(made, Submit)}
-    fates = Counter(row.fate for row in log.final)
-    shares = {fate: count / fates.total() for fate, count in fates.items()}
+    outcomes = Counter(row.outcome for row in log.final)
+    shares = {outcome: count / outcomes.total() for outcome, count in outcomes.items()}
     return Used(len(begun) / len(log.iterations), shares)
 
 
 def by_group(log: RunLog) -> dict[str, dict[tuple[int, int], set[float | None]]]:
-    """By fate and by group (draw, recycled) of its samples: the rewards that were told."""
+    """By outcome and by group (draw, recycled) of its samples: the rewards that were told."""
     begun = {made.sample: made for row in log.decisions for made in row.commands if isinstance(made, Submit)}
     rewards = {row.event.sample: row.event.reward for row in log.decisions if isinstance(row.event, Scored)}
     told: dict[str, dict[tuple[int, int], set[float | None]]] = defaultdict(lambda: defaultdict(set))
     for row in log.final:
         if row.sample in rewards:
             call = begun[row.sample]
-            told[row.fate][call.draw, call.recycle].add(rewards[row.sample])
+            told[row.outcome][call.draw, call.recycle].add(rewards[row.sample])
     return told
 
 
@@ -109,9 +109,9 @@ def test_strategies_use_and_waste_what_is_simulated(lived: dict[str, tuple[Resol
         print(arm, "live", live[arm], "simulated", simulated[arm])
         rollouts = fmean(run.rollouts_per_update for run in simulated[arm])
         assert live[arm].rollouts_per_update == pytest.approx(rollouts, rel=ROLLOUTS)
-        for fate in {fate for run in (live[arm], *simulated[arm]) for fate in run.shares}:
-            share = fmean(run.shares.get(fate, 0.0) for run in simulated[arm])
-            assert live[arm].shares.get(fate, 0.0) == pytest.approx(share, abs=FILTERED), fate
+        for outcome in {outcome for run in (live[arm], *simulated[arm]) for outcome in run.shares}:
+            share = fmean(run.shares.get(outcome, 0.0) for run in simulated[arm])
+            assert live[arm].shares.get(outcome, 0.0) == pytest.approx(share, abs=FILTERED), outcome
     for told in (live, *({arm: simulated[arm][seed] for arm in ARMS} for seed in SEEDS)):
         assert told["dynamic sampling"].rollouts_per_update > 1.1 * told["uniform"].rollouts_per_update
         assert told["waves by variance"].rollouts_per_update <= told["uniform"].rollouts_per_update

@@ -188,8 +188,8 @@ def test_a_reused_response_is_a_draft_as_far_as_it_stands(lived: tuple[str, Live
 def test_weak_responses_are_given_up_or_cut(lived: tuple[str, Lived]) -> None:
     name, found = lived
     told = metrics(found.run.run)
-    fates = [row.fate for row in found.run.run.log.final]
-    assert ("pruned" in fates) == (name in ("arrol", "echo"))
+    outcomes = [row.outcome for row in found.run.run.log.final]
+    assert ("pruned" in outcomes) == (name in ("arrol", "echo"))
     assert ("cut" in tables(found.run.run)["samples"]["finish_reason"].to_numpy()) == (name in ("precog", "pg-opd"))
     if name in ("arrol", "precog"):
         known = found.run.crew.readings.aurocs()

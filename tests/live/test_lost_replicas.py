@@ -110,10 +110,10 @@ def test_a_sample_that_loses_its_replica_twice_fails_with_its_group_and_the_grou
     made, whole = world("nemo-rl-async", False)
     soon = whole.end // 3
     ending = lived(made, losing({0: soon, 1: soon + 10**10}))
-    fates = {row.sample: row.fate for row in ending.log.final}
-    failed = {sample for sample, fate in fates.items() if fate == "failed"}
+    outcomes = {row.sample: row.outcome for row in ending.log.final}
+    failed = {sample for sample, outcome in outcomes.items() if outcome == "failed"}
     assert failed
-    assert all(fates[sample ^ 1] == "failed" for sample in failed)
+    assert all(outcomes[sample ^ 1] == "failed" for sample in failed)
     assert ending.fault is None
     hold(made, ending.log)
 

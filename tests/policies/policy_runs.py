@@ -268,6 +268,6 @@ def run_of(preset: str, given: Mapping[str, Any] | None = None, **changes: Any) 
     return ran({"preset": preset, **(POLICIES[preset] if given is None else given)}, **changes)
 
 
-def fates(log: RunLog) -> set[str]:
+def outcomes(log: RunLog) -> set[str]:
     """What became of samples."""
-    return {row.fate for row in log.final}
+    return {row.outcome for row in log.final}

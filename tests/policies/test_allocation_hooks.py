@@ -89,15 +89,15 @@ def test_waves_of_a_batch_wait_for_the_whole_batch() -> None:
 
 def test_rejected_groups_are_filtered_and_replaced() -> None:
     log = run("EveryThird")
-    fates = Counter(row.fate for row in log.final)
-    assert fates["filtered"] > 0
+    outcomes = Counter(row.outcome for row in log.final)
+    assert outcomes["filtered"] > 0
     assert {len(batch) for batch in batches(log)} == {12}
 
 
 def test_half_of_a_group_is_trained_on_and_the_rest_is_unselected() -> None:
     log = run("Halves")
-    fates = Counter(row.fate for row in log.final)
-    assert fates["trained"] == fates["unselected"]
+    outcomes = Counter(row.outcome for row in log.final)
+    assert outcomes["trained"] == outcomes["unselected"]
 
 
 def test_prompts_are_picked_and_skipped() -> None:
@@ -127,9 +127,9 @@ def test_pruned_samples_are_cut_and_booked() -> None:
     log = run("Pruner", workload__response_tokens={"law": "uniform", "low_tokens": 10, "high_tokens": 60})
     notices = [row.event for row in log.decisions if isinstance(row.event, Noticed)]
     assert {event.tokens for event in notices} == {8, 16}
-    fates = Counter(row.fate for row in log.final)
-    assert fates["pruned"] > 0
-    assert fates["trained"] > 0
+    outcomes = Counter(row.outcome for row in log.final)
+    assert outcomes["pruned"] > 0
+    assert outcomes["trained"] > 0
 
 
 def test_truncated_samples_end_at_the_mark_are_scored_and_trained_on() -> None:
@@ -142,11 +142,11 @@ def test_truncated_samples_end_at_the_mark_are_scored_and_trained_on() -> None:
         19,
         20,
     }  # At the mark; a sibling may be a step behind. The next one is lost.
-    fates = {row.sample: row.fate for row in log.final}
-    assert not set(fates.values()) & {"pruned", "dropped_surplus", "filtered"}
+    outcomes = {row.sample: row.outcome for row in log.final}
+    assert not set(outcomes.values()) & {"pruned", "dropped_surplus", "filtered"}
     assert {len(batch) for batch in batches(log)} == {12}
     rewards = {row.event.sample: row.event.reward for row in log.decisions if isinstance(row.event, Scored)}
-    assert all(rewards[sample] == 0.0 for sample in cuts if fates[sample] == "trained")
+    assert all(rewards[sample] == 0.0 for sample in cuts if outcomes[sample] == "trained")
     assert any(rewards.values())
 
 
@@ -249,7 +249,7 @@ def test_rounds_of_dynamic_sampling_are_judged_when_their_last_response_has_come
         if any(isinstance(command, SetRole) for command in row.commands):
             assert not under_way
         under_way |= made
-    assert Counter(row.fate for row in log.final)["dropped_surplus"] > 0
+    assert Counter(row.outcome for row in log.final)["dropped_surplus"] > 0
 
 
 @pytest.mark.parametrize(

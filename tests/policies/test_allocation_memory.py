@@ -167,7 +167,7 @@ def test_replayed_groups_are_trained_again_at_their_real_age_and_generated_once(
     assert again > 0
     assert found.replayed_share == pytest.approx(again / sum(trained.values()))
     assert found.ledger_closes
-    assert found.ledger_tokens["trained"] == sum(row.tokens for row in run.log.final if row.fate == "trained")
+    assert found.ledger_tokens["trained"] == sum(row.tokens for row in run.log.final if row.outcome == "trained")
     assert found.start_lag_max >= 1
     assert found.samples_per_second == pytest.approx(8 * 12 / run.log.iterations[-1].end * 1e12)
     assert max(trained.values()) <= 3

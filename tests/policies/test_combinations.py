@@ -294,7 +294,7 @@ def test_a_pool_smaller_than_a_batch_fills_it_one_group_after_another(pool: int,
 )
 def test_dropped_groups_are_replaced(policy: dict[str, Any]) -> None:
     log = ran(policy, **SLOW)
-    assert "dropped_stale" in {row.fate for row in log.final}
+    assert "dropped_stale" in {row.outcome for row in log.final}
     assert len(log.iterations) == 5
     assert set(start_lags(log)) == {0}
 

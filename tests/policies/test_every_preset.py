@@ -46,7 +46,7 @@ def test_each_command_has_one_reply_and_no_reply_comes_unasked(preset: str) -> N
 
 
 @EVERY
-def test_every_sample_has_one_fate_and_every_token_is_in_the_ledger(preset: str) -> None:
+def test_every_sample_has_one_outcome_and_every_token_is_in_the_ledger(preset: str) -> None:
     log = run_of(preset, **AGENTS)
     named = [row.sample for row in log.final]
     submitted = {made.sample for _, made in commands(log, Submit)}

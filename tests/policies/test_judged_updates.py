@@ -9,7 +9,7 @@ import pytest
 from compositions import fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_runs import commands, fates, ran
+from policy_runs import commands, outcomes, ran
 
 from rlsim.core.commands import Sync, Train
 from rlsim.core.events import Aborted, Cut, Finished, Synced, Trained
@@ -109,7 +109,7 @@ def test_a_refused_publication_costs_itself_its_test_and_the_step() -> None:
     assert [row.version for row in passed.iterations] == [1, 2, 3, 4, 5]
     assert refused.end == passed.end == mipu(1.0).end + 5 * to_ticks(0.3)
     assert {span.what for span in refused.spans} >= {"rejected"}
-    assert fates(refused) <= {"trained", "buffered"}
+    assert outcomes(refused) <= {"trained", "buffered"}
 
 
 def test_how_often_candidates_pass_is_the_probability_given() -> None:

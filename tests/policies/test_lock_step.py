@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_runs import AGENTS, TOOLS, fates, moments, ran
+from policy_runs import AGENTS, TOOLS, moments, outcomes, ran
 
 from rlsim.core.commands import CallTool, Submit
 from rlsim.core.events import ToolReturned
@@ -75,5 +75,5 @@ def test_a_round_that_ends_parks_those_who_wait() -> None:
     }
     log = ran(policy, rollout__gpus=4, trainer__gpus=4, **AGENTS)
     assert len(log.iterations) == 5
-    assert "dropped_surplus" in fates(log)
+    assert "dropped_surplus" in outcomes(log)
     assert sum(row.tokens for row in log.final) + log.undelivered_tokens == log.generated_tokens

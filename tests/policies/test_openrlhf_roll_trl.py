@@ -10,7 +10,7 @@ import pytest
 from group_runs import books
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_runs import AGENTS, commands, ends, fates, moments, ran, run_of, start_lags
+from policy_runs import AGENTS, commands, ends, moments, outcomes, ran, run_of, start_lags
 
 from rlsim.core.commands import Abort, Submit, Sync, Train
 from rlsim.core.errors import DeadlockError
@@ -108,7 +108,7 @@ def test_roll_trains_on_nothing_that_began_more_than_the_ratio_ago(
 
 
 def dropped(log: RunLog, members: int) -> int:
-    return len({row.sample // members for row in log.final if row.fate == "dropped_stale"})
+    return len({row.sample // members for row in log.final if row.outcome == "dropped_stale"})
 
 
 @few
@@ -122,7 +122,7 @@ def test_roll_takes_the_fraction_of_its_ratio_from_the_oldest_step_and_wastes_no
         new = book.taken[book.taken_before :]
         if new and book.version >= age:
             assert [book.begun[group] for group in new].count(book.version - age) == old
-    assert "dropped_stale" not in fates(log)
+    assert "dropped_stale" not in outcomes(log)
 
 
 @few
@@ -135,7 +135,7 @@ def test_roll_with_ratio_one_trains_each_step_on_the_groups_of_the_step_before(s
 
 def test_roll_counts_what_a_ratio_that_does_not_divide_the_batch_wastes() -> None:
     log = roll(1.5, 0, workload__group_size=1)
-    lost = [row for row in log.final if row.fate == "dropped_stale"]
+    lost = [row for row in log.final if row.outcome == "dropped_stale"]
     assert lost
     assert sum(row.tokens for row in log.final) + log.undelivered_tokens == log.generated_tokens
 
@@ -159,7 +159,7 @@ def test_roll_sync_keeps_its_additional_prompts_running_until_the_batch_is_compl
         done = len(set(mine) & set(book.complete))
         assert over or len(mine) - done == max(size - done, extra)
     assert set(start_lags(log)) == {0}
-    assert fates(log) <= {"trained", "dropped_surplus"}
+    assert outcomes(log) <= {"trained", "dropped_surplus"}
 
 
 @few
@@ -191,15 +191,15 @@ def test_roll_agentic_completes_a_group_with_its_first_episodes_and_lets_the_spa
     spare: int, seed: int
 ) -> None:
     log = run_of("roll-agentic", {"group_size_redundancy": spare, "async_generation_ratio": 2}, seed=seed)
-    fate, place = {row.sample: row.fate for row in log.final}, ends(log)
-    ended = {sample for sample in place if fate[sample] == "dropped_surplus"}
+    outcome, place = {row.sample: row.outcome for row in log.final}, ends(log)
+    ended = {sample for sample in place if outcome[sample] == "dropped_surplus"}
     assert ended
     for sample in ended:
         first = sample - sample % (2 + spare)
         mates = range(first, first + 2 + spare)
         assert sum(place.get(mate, math.inf) < place[sample] for mate in mates) >= 2
     cut = {sample for _, made in commands(log, Abort) for sample in made.samples}
-    assert {fate[sample] for sample in cut} <= {"dropped_stale", "dropped_surplus"}
+    assert {outcome[sample] for sample in cut} <= {"dropped_stale", "dropped_surplus"}
 
 
 @few
@@ -213,13 +213,13 @@ def test_roll_agentic_gives_up_what_is_older_than_its_ratio_and_begins_something
         assert all(book.version - book.begun[group] <= ratio for group in book.taken[book.taken_before :])
         if isinstance(book.event, Synced):
             old = [g for g in before.begun if book.version - before.begun[g] > ratio and g not in before.taken]
-            assert {row.fate for row in log.final if row.sample // 2 in old} <= {"dropped_stale", "in_flight"}
+            assert {row.outcome for row in log.final if row.sample // 2 in old} <= {"dropped_stale", "in_flight"}
     assert len(log.iterations) == 8
 
 
 def test_roll_agentic_does_give_groups_up() -> None:
     given = {"async_generation_ratio": 1, "num_env_groups": 6}
-    assert any("dropped_stale" in fates(run_of("roll-agentic", given, seed=seed)) for seed in range(5))
+    assert any("dropped_stale" in outcomes(run_of("roll-agentic", given, seed=seed)) for seed in range(5))
 
 
 # -- TRL ----------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_trl_async_trains_on_nothing_dispatched_more_than_max_staleness_versions
 
 def test_trl_async_drops_stale_groups_that_waited_too_long() -> None:
     log = run_of("trl-async-grpo", {"max_staleness": 1}, trainer__fixed_seconds_per_step=3.0)
-    assert "dropped_stale" in fates(log)
+    assert "dropped_stale" in outcomes(log)
 
 
 def test_trl_async_begins_nothing_while_its_buffer_is_full_and_the_trainer_busy() -> None:

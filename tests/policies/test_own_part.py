@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,9 @@ from policy_runs import commands, moments, ran, scenario
 
 from rlsim.core.commands import Submit
 from rlsim.core.errors import DeadlockError
-from rlsim.core.events import Scored
+from rlsim.core.events import Noticed, Scored
+from rlsim.core.log import RunLog
+from rlsim.policies.allocation import early_stopping
 from rlsim.resolve import ResolveError, resolve
 
 RECIPE = Path(__file__).parents[2] / "docs" / "develop" / "extending.md"
@@ -62,7 +66,7 @@ def test_the_strategy_of_the_recipe_decides_by_rewards_without_touching_the_pack
             assert first == [0.0] * 4
             assert len(members) == 7
     assert any(len(members) == 7 for members in groups.values())
-    assert {row.fate for row in log.final} >= {"trained", "filtered"}
+    assert {row.outcome for row in log.final} >= {"trained", "filtered"}
 
 
 def test_two_limits_of_the_same_part_give_two_runs(beside: Path) -> None:
@@ -129,9 +133,25 @@ def test_a_part_that_lacks_what_its_choice_asks_is_refused(beside: Path) -> None
 def test_a_part_with_the_former_name_of_capacity_still_works_and_says_the_new_one(beside: Path) -> None:
     (beside / "my_module.py").write_text(recipe(), encoding="utf-8")
     (beside / "my_older_module.py").write_text(recipe().replace("def capacity", "def room"), encoding="utf-8")
-    with pytest.warns(FutureWarning, match=r"Trickle\.room\(view\) is now named capacity\(view\)"):
+    with pytest.warns(FutureWarning, match=r"Trickle\.room is now named capacity"):
         older = ran(admission("my_older_module:Trickle", limit=3))
     assert older.decisions == ran(admission("my_module:Trickle", limit=3)).decisions
+
+
+def test_a_strategy_with_the_former_name_of_on_watch_still_watches_and_says_the_new_one(beside: Path) -> None:
+    now = re.sub(r"@part\(.*\)\n", "", inspect.getsource(early_stopping))
+    (beside / "my_module.py").write_text(now, encoding="utf-8")
+    (beside / "my_older_module.py").write_text(now.replace("def on_watch", "def noticed"), encoding="utf-8")
+
+    def log(module: str) -> RunLog:
+        strategy = {"use": f"{module}:OnlinePruning", "mark_tokens": 20, "least_seen": 4}
+        policy = {"preset": "sync-colocated", "parts": {"allocation": strategy}}
+        return ran(policy, learning={}, workload__response_tokens=50)
+
+    with pytest.warns(FutureWarning, match=r"_Pruner\.noticed is now named on_watch"):
+        older = log("my_older_module")
+    assert any(isinstance(row.event, Noticed) for row in older.decisions)
+    assert older.decisions == log("my_module").decisions
 
 
 def test_a_run_that_stalls_reports_the_gate_what_waits_and_since_when(beside: Path) -> None:

@@ -13,9 +13,9 @@ from policy_runs import (
     batches,
     commands,
     ends,
-    fates,
     groups_of,
     moments,
+    outcomes,
     run_of,
     start_lags,
 )
@@ -76,7 +76,7 @@ def test_slime_keeps_the_first_groups_to_complete_and_loses_the_surplus(
         kept = next(c for moment in one for c in moment.commands if isinstance(c, Train))
         assert groups_of(kept.samples, 2) == sorted(in_order[:3])
         lost = {sample for g in in_order[3:] for sample in (2 * g, 2 * g + 1)}
-        assert {row.fate for row in log.final if row.sample in lost} <= {"dropped_surplus"}
+        assert {row.outcome for row in log.final if row.sample in lost} <= {"dropped_surplus"}
 
 
 def cuts(one: list[Moment]) -> dict[int, Cut]:
@@ -103,9 +103,9 @@ def test_slime_resumes_aborted_groups_first_from_their_tokens(size: int, seed: i
 @given(size=st.integers(4, 8), seed=seeds)
 def test_slime_without_partial_rollout_drops_aborted_groups_with_their_finished_members(size: int, seed: int) -> None:
     log = run_of("slime-april", {"over_sampling_batch_size": size, "partial_rollout": False}, seed=seed)
-    fate = {row.sample: row.fate for row in log.final}
+    outcome = {row.sample: row.outcome for row in log.final}
     aborted = {sample // 2 for one in rounds(log) for sample in cuts(one)}
-    assert {fate[2 * group + member] for group in aborted for member in (0, 1)} <= {"dropped_surplus"}
+    assert {outcome[2 * group + member] for group in aborted for member in (0, 1)} <= {"dropped_surplus"}
     assert len({made.sample for _, made in commands(log, Submit)}) == len(commands(log, Submit))
 
 
@@ -146,7 +146,7 @@ def no_more_generation(one: list[Moment], since: Moment) -> bool:
 def test_copris_carries_surplus_groups_over_and_drops_nothing() -> None:
     log = run_of("copris", {"partial_rollout_pool_size": 12}, workload__response_tokens=30)
     assert [groups_of(batch, 2) for batch in batches(log)][:2] == [[0, 1, 2], [3, 4, 5]]
-    assert not {fate for fate in fates(log) if fate.startswith("dropped")}
+    assert not {outcome for outcome in outcomes(log) if outcome.startswith("dropped")}
     assert start_lags(log)[6:12] == [1] * 6
 
 

@@ -14,9 +14,9 @@ from policy_runs import (
     batches,
     commands,
     ends,
-    fates,
     groups_of,
     moments,
+    outcomes,
     ran,
     run_of,
     start_lags,
@@ -82,7 +82,7 @@ def test_areal_admits_at_most_eta_plus_version_plus_one_batches_and_drops_nothin
     log = run_of("areal", given, seed=seed, workload__prompts_per_step=size, workload__group_size=members)
     for moment in moments(log):
         assert moment.begun <= (eta + moment.version + 1) * size * members
-    assert not {fate for fate in fates(log) if fate.startswith("dropped")}
+    assert not {outcome for outcome in outcomes(log) if outcome.startswith("dropped")}
 
 
 @few
@@ -203,10 +203,10 @@ def test_pipelinerl_max_lag_bounds_samples_begun_in_whole_groups(
 def test_pipelinerl_ring_buffer_overwrites_its_oldest_groups(ring: int, seed: int) -> None:
     given = {"llm_max_rollouts": 8, "ring_buffer_groups": ring}
     log = run_of("pipelinerl", given, seed=seed, trainer__fixed_seconds_per_step=3.0)
-    place, fate = ends(log), {row.sample: row.fate for row in log.final}
+    place, outcome = ends(log), {row.sample: row.outcome for row in log.final}
     groups = [group for group in range(max(place) // 2 + 1) if {2 * group, 2 * group + 1} <= place.keys()]
     in_order = sorted(groups, key=lambda group: max(place[2 * group], place[2 * group + 1]))
-    left = [fate[2 * group] for group in in_order if fate[2 * group] != "trained"]
+    left = [outcome[2 * group] for group in in_order if outcome[2 * group] != "trained"]
     kept = left.count("buffered")
     assert kept <= ring
     assert left == ["dropped_stale"] * (len(left) - kept) + ["buffered"] * kept

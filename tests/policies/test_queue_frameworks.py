@@ -11,9 +11,9 @@ from policy_runs import (
     batches,
     commands,
     ends,
-    fates,
     groups_of,
     moments,
+    outcomes,
     ran,
     run_of,
     scenario,
@@ -63,7 +63,7 @@ def test_skyrl_is_areals_rule_with_the_step_counted_from_one(
     for moment in moments(log):
         current_global_step = moment.version + 1
         assert moment.begun <= (steps + current_global_step) * 3 * size
-    assert not {fate for fate in fates(log) if fate.startswith("dropped")}
+    assert not {outcome for outcome in outcomes(log) if outcome.startswith("dropped")}
     areal = {
         "preset": "areal",
         "max_head_offpolicyness": steps,
@@ -122,7 +122,7 @@ def test_slime_fully_async_bounds_groups_in_flight_and_in_the_queue_but_not_thei
         assert begun - len(done) <= limit
         new = [made for made in moment.commands if isinstance(made, Submit) and not made.made_tokens]
         assert not new or ready - 3 < limit
-    assert not {fate for fate in fates(log) if fate.startswith("dropped")}
+    assert not {outcome for outcome in outcomes(log) if outcome.startswith("dropped")}
 
 
 def test_slime_fully_async_has_no_bound_on_staleness() -> None:
@@ -170,7 +170,7 @@ def test_miles_drops_or_retries_what_is_too_stale_and_never_trains_it(age: int, 
     given = {"max_weight_staleness": age, "async_unused_samples_handler": handler, "async_max_concurrent_samples": 24}
     log = run_of("miles-fully-async", given, seed=seed, run__steps=6, **SLOW)
     assert max(start_lags(log)) <= age
-    dropped = {row.sample // 2 for row in log.final if row.fate == "dropped_stale"}
+    dropped = {row.sample // 2 for row in log.final if row.outcome == "dropped_stale"}
     drawn = draws(log)
     again = {draw for group in drawn.values() for draw, recycle in group if recycle}
     assert again <= {drawn[group][0][0] for group in dropped}
@@ -190,7 +190,7 @@ def test_miles_retry_draws_each_prompt_again_that_drop_loses() -> None:
     again = {made.draw for _, made in commands(log["retry"], Submit) if made.recycle}
     assert again
     assert not any(made.recycle for _, made in commands(log["drop"], Submit))
-    assert "dropped_stale" in fates(log["drop"]) & fates(log["retry"])
+    assert "dropped_stale" in outcomes(log["drop"]) & outcomes(log["retry"])
 
 
 def test_an_unknown_handler_is_refused_with_those_that_exist() -> None:
@@ -254,7 +254,7 @@ def test_a_group_is_as_old_as_it_will_be_in_the_batch_that_it_waits_for(lead: in
 def test_prime_rl_drops_in_flight_as_well_as_in_the_queue() -> None:
     log = run_of("prime-rl", {"max_off_policy_steps": 0, "max_inflight": 40}, trainer__fixed_seconds_per_step=0.1)
     finished = ends(log)
-    dropped = [row for row in log.final if row.fate == "dropped_stale"]
+    dropped = [row for row in log.final if row.outcome == "dropped_stale"]
     assert [row for row in dropped if row.sample in finished]
     assert [row for row in dropped if row.sample not in finished and row.tokens]
 
@@ -266,7 +266,7 @@ def test_dropping_stale_work_leaves_the_trainer_shorter_responses_than_were_aske
         given = {"max_off_policy_steps": steps, "max_inflight": 64}
         sizes = {"workload__group_size": 1, "run__steps": 40, "trainer__fixed_seconds_per_step": 0.0}
         log = run_of("prime-rl", given, **sizes)
-        trained = [row.tokens for row in log.final if row.fate == "trained"]
+        trained = [row.tokens for row in log.final if row.outcome == "trained"]
         mean[steps] = sum(trained) / len(trained)
     asked_for = (1 + 60) / 2
     assert mean[1] < 0.8 * asked_for
@@ -320,7 +320,7 @@ def test_tinker_discards_stale_groups_and_queues_their_prompts_again(steps: int,
     assert max(start_lags(log)) <= steps
     for moment in moments(log):
         assert len(groups_of(tuple(moment.calls), 2)) <= 3
-    dropped = {row.sample // 2 for row in log.final if row.fate == "dropped_stale"}
+    dropped = {row.sample // 2 for row in log.final if row.outcome == "dropped_stale"}
     drawn = draws(log)
     lost = {drawn[group][0] for group in dropped}
     again = {(draw, recycle - 1) for group in drawn.values() for draw, recycle in set(group) if recycle}

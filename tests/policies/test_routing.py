@@ -346,4 +346,4 @@ def test_repack_empties_replicas_in_a_run_that_ends_like_any_other(seed: int, be
     assert len(sent) > len({sample for sample, _ in sent})
     assert any(isinstance(made, Abort) for row in log.decisions for made in row.commands)
     assert sum(row.tokens for row in log.final) + log.undelivered_tokens == log.generated_tokens
-    assert {row.fate for row in log.final} <= {"trained", "in_flight", "buffered"}
+    assert {row.outcome for row in log.final} <= {"trained", "in_flight", "buffered"}

@@ -9,7 +9,7 @@ import pytest
 from group_runs import books
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_runs import PROMPT_TOKENS, batches, commands, ends, fates, moments, run_of, scenario, start_lags
+from policy_runs import PROMPT_TOKENS, batches, commands, ends, moments, outcomes, run_of, scenario, start_lags
 
 from rlsim.core.commands import Abort, SetRole, Submit, Sync, Train
 from rlsim.core.events import Finished, Started, Synced, Trained
@@ -232,7 +232,7 @@ def test_v1_drop_trains_on_nothing_that_spans_more_than_the_threshold(preset: st
 def test_v1_replaces_what_it_drops() -> None:
     given = {"num_warmup_batches": 3, "max_off_policy_threshold": 1}
     log = v1_run("verl-v1-separate-async", 5, **given)
-    assert "dropped_stale" in fates(log)
+    assert "dropped_stale" in outcomes(log)
     assert len(log.iterations) == 5
 
 
@@ -247,7 +247,7 @@ def test_v1_wait_drops_nothing_and_takes_no_batch_while_an_older_group_is_under_
         earlier = list(book.begun)[: book.begun_before]
         if book.trains:
             assert all(book.version - book.begun[group] + 1 < threshold for group in book.under_way if group in earlier)
-    assert not {fate for fate in fates(log) if fate.startswith("dropped")}
+    assert not {outcome for outcome in outcomes(log) if outcome.startswith("dropped")}
 
 
 @few

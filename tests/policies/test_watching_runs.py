@@ -80,9 +80,9 @@ def test_the_ledger_closes_and_every_strategy_does_something(allocation: dict[st
 def test_pruned_responses_make_the_training_step_smaller() -> None:
     arrol_spec = next(spec for spec in WATCHING if spec["use"] == "arrol")
     log = run(arrol_spec, "sync-colocated")
-    fates = Counter(row.fate for row in log.final)
+    outcomes = Counter(row.outcome for row in log.final)
     sizes = [len(batch) for batch in batches(log)]
-    assert fates["pruned"] > 0
+    assert outcomes["pruned"] > 0
     assert sizes[0] == 12 > min(sizes[-3:])
 
 

@@ -14,7 +14,7 @@ def activity(rows: list[tuple]) -> pd.DataFrame:
 def samples(rows: list[dict]) -> pd.DataFrame:
     usual = {
         "group": 0, "response_tokens": 100, "submitted_seconds": 0.0, "finished_seconds": 50.0, "trained_step": 0,
-        "trained_seconds": 60.0, "fate": "trained", "finish_reason": "stop", "start_lag": 0.0, "end_lag": 0.0,
+        "trained_seconds": 60.0, "outcome": "trained", "finish_reason": "stop", "start_lag": 0.0, "end_lag": 0.0,
         "span": 0.0, "token_weighted_lag": 0.0,
     }  # fmt: skip
     return pd.DataFrame([{"sample": number, **usual, **row} for number, row in enumerate(rows)])

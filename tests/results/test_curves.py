@@ -46,12 +46,12 @@ def test_samples_are_in_flight_from_submission_to_their_end():
 
 
 def test_a_sample_without_an_end_is_in_flight_until_the_run_ends():
-    tables = run_tables() | {"samples": samples([{"finished_seconds": np.nan, "fate": "in_flight"}])}
+    tables = run_tables() | {"samples": samples([{"finished_seconds": np.nan, "outcome": "in_flight"}])}
     assert at(curves.samples_in_flight(tables), 99) == 1
 
 
 def test_a_sample_dropped_unfinished_leaves_when_training_starts():
-    lost = {"finished_seconds": np.nan, "trained_seconds": np.nan, "fate": "dropped_surplus", "finish_reason": ""}
+    lost = {"finished_seconds": np.nan, "trained_seconds": np.nan, "outcome": "dropped_surplus", "finish_reason": ""}
     found = curves.samples_in_flight(run_tables() | {"samples": samples([{}, lost])})
     assert [at(found, seconds) for seconds in (40, 55, 61)] == [2, 1, 0]
 
@@ -62,7 +62,7 @@ def test_a_group_waits_from_its_last_member_to_its_training():
 
 
 def test_a_buffered_group_waits_to_the_end_and_a_parked_member_keeps_a_group_open():
-    never = {"trained_seconds": np.nan, "fate": "buffered"}
+    never = {"trained_seconds": np.nan, "outcome": "buffered"}
     parked = never | {"group": 1, "finished_seconds": np.nan, "finish_reason": ""}
     found = curves.groups_waiting(run_tables() | {"samples": samples([never, parked, never | {"group": 1}])})
     assert [at(found, seconds) for seconds in (49, 51, 99)] == [0, 1, 1]

@@ -197,7 +197,7 @@ def test_all_ended_samples_are_in_a_bin_of_the_lengths():
 
 def test_lags_are_shares_of_trained_samples():
     made = [{"start_lag": 2.0, "token_weighted_lag": 1.4, "span": 1.0}] * 3 + [{}]
-    dropped = {"fate": "dropped_stale", "start_lag": np.nan, "trained_step": -1}
+    dropped = {"outcome": "dropped_stale", "start_lag": np.nan, "trained_step": -1}
     axes = plots.staleness_histogram({"samples": samples([*made, dropped])}).axes
     heights = [
         {round(bar.get_x() + bar.get_width() / 2, 2): bar.get_height() for bar in a.patches if bar.get_height()}

@@ -47,7 +47,7 @@ def test_what_was_used_only_grows_and_ends_with_the_run(preset: str) -> None:
         assert (np.diff(rows[used]) >= 0).all()
     assert len(rows["step"]) == len(run.log.progress) + 1
     assert rows["generated_tokens"][-1] <= told.generated_tokens
-    trained = [row.tokens for row in run.log.final if row.fate == "trained"]
+    trained = [row.tokens for row in run.log.final if row.outcome == "trained"]
     assert rows["trained_tokens"][-1] >= sum(trained)
     assert rows["gpu_seconds"][-1] == pytest.approx(to_seconds(run.log.progress[-1].now) * gpus_used(run.plan))
 
@@ -57,7 +57,7 @@ def test_every_reward_that_was_told_is_in_the_table_once() -> None:
     rewards = reward_columns(digest(run))
     told = {row.event.sample: row.event.reward for row in run.log.decisions if isinstance(row.event, Scored)}
     assert dict(zip(rewards["sample"].tolist(), rewards["reward"].tolist(), strict=True)) == told
-    assert set(rewards["fate"]) >= {"trained"}
+    assert set(rewards["outcome"]) >= {"trained"}
 
 
 def test_runs_that_do_not_learn_have_no_such_tables() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rlsim.core.errors import ParameterError
 from rlsim.results import store
 from rlsim.results.metrics import metrics
 from rlsim.results.replay.decisions import RecordError
-from rlsim.results.store import StoreError, load_decisions, save, write_metrics, write_run
+from rlsim.results.store import StoreError, load_decisions, read_table, save, write_metrics, write_run
 from rlsim.results.tables import TABLES, tables
 from rlsim.scenario.document import load
 
@@ -37,6 +38,17 @@ def test_everything_of_a_run_can_be_read_back(tmp_path: Path) -> None:
         stored = pd.read_parquet(where / "replication-0" / f"{name}.parquet")
         pd.testing.assert_frame_equal(stored, frame, check_dtype=False)
     assert {path.stem for path in (where / "replication-1").glob("*.parquet")} == set(TABLES)
+
+
+def test_a_table_of_an_earlier_version_is_read_under_the_name_of_now_and_that_is_said(tmp_path: Path) -> None:
+    run = small_run("areal")
+    now = save(tmp_path, "run", [run]) / "replication-0" / "samples.parquet"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = read_table(now)
+    table.rename(columns={"outcome": "fate"}).to_parquet(tmp_path / "samples.parquet")
+    with pytest.warns(FutureWarning, match=r"samples\.parquet: column fate is now named outcome"):
+        pd.testing.assert_frame_equal(read_table(tmp_path / "samples.parquet"), table)
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:

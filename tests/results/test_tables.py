@@ -29,9 +29,9 @@ def test_samples_of_the_handmade_run() -> None:
     third = samples.loc[2]
     assert (third.group, third.member, third.prompt_tokens, third.response_tokens, third.calls) == (1, 0, 100, 8, 1)
     assert (third.submitted_seconds, third.first_token_seconds, third.finished_seconds) == (12, 13, 25)
-    assert (third.trained_step, third.trained_seconds, third.fate, third.finish_reason) == (1, 32, "trained", "stop")
+    assert (third.trained_step, third.trained_seconds, third.outcome, third.finish_reason) == (1, 32, "trained", "stop")
     assert (third.version_first, third.version_last, third.version_trained) == (0, 1, 2)
-    assert samples.fate.tolist() == ["trained"] * 4 + ["in_flight"] * 2
+    assert samples.outcome.tolist() == ["trained"] * 4 + ["in_flight"] * 2
     assert samples.loc[4, "trained_step"] == -1
     assert np.isnan(samples.loc[4, "start_lag"])
 
@@ -100,7 +100,7 @@ def test_every_step_trains_one_batch(preset: str) -> None:
 def test_a_response_that_the_policy_ends_has_ended_when_it_was_cut() -> None:
     sets = ["run.steps=12", "run.warmup_steps=6"]
     run = simulate(resolve(load(WATCHED, sets=sets).resolve("precog")), 0)
-    samples = tables(run)["samples"].query("fate == 'trained'")
+    samples = tables(run)["samples"].query("outcome == 'trained'")
     cut = samples[samples.finish_reason == "cut"]
     assert 0 < len(cut) < len(samples)
     assert (cut.finished_seconds > cut.first_token_seconds).all()
@@ -138,7 +138,7 @@ def test_calls_that_did_not_end_are_still_under_way(preset: str) -> None:
     history = read_history(run.log)
     under_way = len(history.call_starts) - len(history.call_ends)
     assert sum(history.running.values()) == under_way
-    assert under_way == sum(row.fate == "in_flight" for row in run.log.final)
+    assert under_way == sum(row.outcome == "in_flight" for row in run.log.final)
 
 
 def test_a_sample_that_waited_without_a_token_and_resumes_as_the_run_ends_has_a_row() -> None:
@@ -147,4 +147,4 @@ def test_a_sample_that_waited_without_a_token_and_resumes_as_the_run_ends_has_a_
     samples = tables(crowded)["samples"].set_index("sample")
     waited = samples.loc[[sample for sample in last if sample in samples.index]].query("response_tokens == 0")
     assert len(waited) > 0
-    assert set(waited.fate) == {"buffered"}
+    assert set(waited.outcome) == {"buffered"}

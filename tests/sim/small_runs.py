@@ -94,7 +94,7 @@ def ran_with_slow_restores(changes: Mapping[str, Any], seconds_per_token: float)
 
 
 def ledger_is_closed(log: RunLog) -> bool:
-    """Whether every token that an engine sampled has one fate."""
+    """Whether every token that an engine sampled has one outcome."""
     return sum(row.tokens for row in log.final) + log.undelivered_tokens == log.generated_tokens
 
 

@@ -1,4 +1,4 @@
-"""Every token that an engine samples has one fate, whatever the policy, the workload and the moment the run ends."""
+"""Every token that an engine samples has one outcome, whatever the policy, the workload and the moment the run ends."""
 
 from __future__ import annotations
 
@@ -106,11 +106,11 @@ def trained_samples(log: RunLog) -> list[int]:
 @given(worlds())
 def test_the_token_ledger_closes_in_every_world(changes: dict[str, Any]) -> None:
     log = simulate(planned(changes)).log
-    assert ledger_is_closed(log), Counter(row.fate for row in log.final)
+    assert ledger_is_closed(log), Counter(row.outcome for row in log.final)
     assert len({row.sample for row in log.final}) == len(log.final)
     trained = trained_samples(log)
     assert len(trained) == len(set(trained))
-    assert {row.sample for row in log.final if row.fate == "trained"} <= set(trained)
+    assert {row.sample for row in log.final if row.outcome == "trained"} <= set(trained)
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

@@ -165,7 +165,7 @@ def test_a_streamed_batch_is_trained_once_and_steps_the_optimizer_once() -> None
     log = ran(STREAM)
     trained = [sample for command in trainings(log) for sample in command.samples]
     assert len(trained) == len(set(trained)) == 3 * 8
-    assert set(trained) == {row.sample for row in log.final if row.fate == "trained"}
+    assert set(trained) == {row.sample for row in log.final if row.outcome == "trained"}
     assert [command.step for command in trainings(log)] == [0] * 4 + [1] * 4 + [2] * 4
     assert [command.last for command in trainings(log)] == [False, False, False, True] * 3
 

@@ -40,7 +40,7 @@ def test_twice_the_environments_halve_a_step_of_tool_calls(tmp_path: Path) -> No
     best = told.effects[0]
     assert best.change.label == "environments doubled to 4"
     # 8 calls of 10 s: 4 rounds of 2 calls, or 2 rounds of 4; all else takes some seconds at most.
-    saved = told.outcome.metrics.step_seconds * (1 - 1 / best.speedup.mean)
+    saved = told.record.metrics.step_seconds * (1 - 1 / best.speedup.mean)
     assert saved == pytest.approx(20.0, abs=0.01)
     text = explanation_text(told, found)
     assert text.splitlines()[1].startswith("Tool-bound: ")
@@ -52,7 +52,7 @@ def test_a_slow_publication_is_helped_by_a_link_of_twice_the_rate(tmp_path: Path
     told, _ = explained(tmp_path, ("link_bytes_per_second: 1.0e+9", "link_bytes_per_second: 1.0e+7"))
     assert told.effects[0].change.label in ("a link of twice the rate", "one version ahead, interrupted and resumed")
     assert "a link of twice the rate" in [effect.change.label for effect in told.effects]
-    assert told.outcome.verdict.startswith("Sync-bound: ")
+    assert told.record.verdict.startswith("Sync-bound: ")
 
 
 def test_changes_of_what_is_learnt_say_so(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def _half_width(ended: DataFrame) -> str:
 def staleness_histogram(tables: Tables, title: str = "Staleness of trained samples", first_step: int = 0) -> Figure:
     """Start lag, end lag, span and token-weighted lag of the samples trained from ``first_step`` on, side by side."""
     samples = tables["samples"]
-    trained = samples[(samples["fate"] == "trained") & (samples["trained_step"] >= first_step)]
+    trained = samples[(samples["outcome"] == "trained") & (samples["trained_step"] >= first_step)]
     note = f"One run; {len(trained):,} samples trained from step {first_step} on; lags count published weights versions"
     figure = new_figure(4.6, title, note)
     axes = figure.subplots(1, len(LAGS), sharey=True)

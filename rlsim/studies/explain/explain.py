@@ -39,7 +39,7 @@ class Explanation:
     """Of one arm."""
 
     arm: str
-    outcome: RunRecord
+    record: RunRecord
     """Of the first replication, by which changes were screened."""
     tried: int
     effects: tuple[Effect, ...]

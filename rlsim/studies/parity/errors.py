@@ -139,9 +139,9 @@ def rows_of(arm: ArmParity) -> list[ParityRow]:
         *(row_of(arm, f"GPU time, {use}", "share", "difference", _entry("utilisation", use)) for use in _uses(arm)),
         row_of(arm, "tokens generated", "tokens", "relative", lambda observed: observed.generated_tokens),
         *(
-            row_of(arm, f"tokens {fate}", "tokens", "difference", _entry("ledger_tokens", fate))
-            for fate in arm.predicted.ledger_tokens
-            if any(run.ledger_tokens.get(fate) for run in (arm.predicted, *(trial.observed for trial in arm.trials)))
+            row_of(arm, f"tokens {outcome}", "tokens", "difference", _entry("ledger_tokens", outcome))
+            for outcome in arm.predicted.ledger_tokens
+            if any(run.ledger_tokens.get(outcome) for run in (arm.predicted, *(trial.observed for trial in arm.trials)))
         ),
     ]
     return rows

@@ -13,6 +13,7 @@ from rlsim.results.plots.allotted import WHAT, allotted_map
 from rlsim.results.plots.scaling import progress_curves
 from rlsim.results.plots.style import png
 from rlsim.results.plots.timeline import timelines
+from rlsim.results.store import read_table
 from rlsim.studies.report.saved import Saved, SavedArm
 from rlsim.studies.save import load_tables
 
@@ -109,8 +110,6 @@ def _allotted(saved: Saved) -> Iterator[Picture]:
 
 def _columns(arm: SavedArm, table: str) -> list[Columns]:
     """A table of every replication that has it."""
-    import pandas as pd
-
     places = (arm.folder / f"replication-{int(run['replication'])}" / f"{table}.parquet" for run in arm.metrics)
-    frames = (pd.read_parquet(path) for path in places if path.is_file())
+    frames = (read_table(path) for path in places if path.is_file())
     return [{str(name): frame[name].to_numpy() for name in frame} for frame in frames]

@@ -159,7 +159,7 @@ def _staleness(saved: Saved) -> ReportTable:
 
 
 def _ledger(saved: Saved) -> ReportTable:
-    fates = dict.fromkeys(
+    outcomes = dict.fromkeys(
         key.removeprefix("ledger_tokens.")
         for arm in saved.arms for run in arm.metrics for key, value in run.items()
         if key.startswith("ledger_tokens.") and value
@@ -167,11 +167,11 @@ def _ledger(saved: Saved) -> ReportTable:
     rows = []
     for arm in saved.arms:
         generated = arm.mean("generated_tokens")
-        shares = (f"{100 * arm.mean(f'ledger_tokens.{fate}') / max(1.0, generated):.1f}" for fate in fates)
+        shares = (f"{100 * arm.mean(f'ledger_tokens.{outcome}') / max(1.0, generated):.1f}" for outcome in outcomes)
         closes = all(run["ledger_closes"] is True for run in arm.metrics)
         rows.append((arm.name, f"{generated:,.0f}", *shares, "yes" if closes else "NO"))
-    note = "What became of every generated response token, per cent of the whole run; the fates must sum to all."
-    titles = (fate.replace("_", " ") for fate in fates)
+    note = "What became of every generated response token, per cent of the whole run; the outcomes must sum to all."
+    titles = (outcome.replace("_", " ") for outcome in outcomes)
     return ReportTable("Token ledger", note, ("arm", "generated, tokens", *titles, "closes"), tuple(rows))
 
 

@@ -51,7 +51,7 @@ def _uses(comparison: Comparison) -> Table:
 
 def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
     """Each pool of the rollout GPUs, where replicas differ, then rollout and trainer GPUs, one row where shared."""
-    metrics = [outcome.metrics for outcome in arm.outcomes]
+    metrics = [record.metrics for record in arm.records]
     for name, first in metrics[0].pools.items():
         yield f"{first.gpus:g} {name}", _mean_shares([run.pools[name].utilisation for run in metrics])
     rollout, trainer = arm.plan.scenario.rollout.gpus, arm.plan.scenario.trainer.gpus
@@ -69,12 +69,12 @@ def _mean_shares(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _staleness(comparison: Comparison) -> Table:
     names = ("start_lag", "end_lag", "span", "token_weighted_lag", "intra_batch_lag")
     titles = ("start lag", "end lag", "span", "token- weighted", "intra-batch, updates")
-    fates = ("dropped_stale", "dropped_surplus", "filtered", "failed", "undelivered", "checks")
+    outcomes = ("dropped_stale", "dropped_surplus", "filtered", "failed", "undelivered", "checks")
     rows = []
     for arm in comparison.arms:
         cells = (f"{arm.mean(f'{name}_mean'):.2f} ({arm.mean(f'{name}_max'):.0f})" for name in names)
-        metrics = [outcome.metrics for outcome in arm.outcomes]
-        wasted = sum(run.ledger_tokens.get(fate, 0) for run in metrics for fate in fates)
+        metrics = [record.metrics for record in arm.records]
+        wasted = sum(run.ledger_tokens.get(outcome, 0) for run in metrics for outcome in outcomes)
         share = wasted / max(1, sum(run.generated_tokens for run in metrics))
         rows.append([arm.name, *cells, f"{share:.1%}"])
     title = "Staleness of trained samples, weights versions: mean (max)"
@@ -82,7 +82,7 @@ def _staleness(comparison: Comparison) -> Table:
 
 
 def _everything(arm: Arm) -> Table:
-    runs = [outcome.metrics.as_dict() for outcome in arm.outcomes]
+    runs = [record.metrics.as_dict() for record in arm.records]
     rows = []
     for name, value in runs[0].items():
         if isinstance(value, str | bool):
@@ -98,7 +98,7 @@ def _everything(arm: Arm) -> Table:
 
 def _notes(comparison: Comparison) -> Iterator[str]:
     for arm in comparison.arms:
-        yield f"{arm.name}: {arm.outcomes[0].verdict}"
+        yield f"{arm.name}: {arm.records[0].verdict}"
     yield ""
     yield from budgets_used(comparison.arms)
     yield from _declared(comparison)
@@ -106,8 +106,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     for cost, text, is_estimate, arms in shared_sources({arm.name: arm.plan.sources for arm in comparison.arms}):
         yield f"{'ESTIMATE' if is_estimate else 'Source'}, {cost}: {text}{f' ({arms})' if arms else ''}."
     run = comparison.arms[0].plan.scenario.run
-    replications = len(comparison.arms[0].outcomes)
-    closes = all(outcome.metrics.ledger_closes for arm in comparison.arms for outcome in arm.outcomes)
+    replications = len(comparison.arms[0].records)
+    closes = all(record.metrics.ledger_closes for arm in comparison.arms for record in arm.records)
     yield (
         f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; {replications} paired replications; "
         f"token ledger {'closes' if closes else 'DOES NOT CLOSE'} in all of them."
@@ -117,11 +117,11 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 def budgets_used(arms: Sequence[Arm]) -> Iterator[str]:
     """Which runs a budget ended, and after how many steps."""
     for arm in arms:
-        ends = [(run.metrics.ended_by, run.metrics.steps) for run in arm.outcomes if BUDGET in run.metrics.ended_by]
+        ends = [(run.metrics.ended_by, run.metrics.steps) for run in arm.records if BUDGET in run.metrics.ended_by]
         for keys in dict.fromkeys(keys for keys, _ in ends):
             steps = sorted(steps for ended_by, steps in ends if ended_by == keys)
             after = " to ".join(dict.fromkeys(str(count) for count in (steps[0], steps[-1])))
-            yield f"{arm.name}: {len(steps)} of {len(arm.outcomes)} runs ended by {keys}, after {after} steps."
+            yield f"{arm.name}: {len(steps)} of {len(arm.records)} runs ended by {keys}, after {after} steps."
 
 
 def _declared(comparison: Comparison) -> Iterator[str]:

@@ -23,10 +23,10 @@ def explanation_text(explanation: Explanation, plan: ResolvedScenario) -> str:
     """Bottleneck, evidence and what would help."""
     lines = [
         f"{plan.scenario.name}: {explanation.arm}" if explanation.arm != plan.scenario.name else explanation.arm,
-        explanation.outcome.verdict,
+        explanation.record.verdict,
         "",
     ]
-    lines += [f"  {measured_text:<13} {says}" for measured_text, says in evidence(explanation.outcome.metrics, plan)]
+    lines += [f"  {measured_text:<13} {says}" for measured_text, says in evidence(explanation.record.metrics, plan)]
     lines += ["", *_helps(explanation), *_sources(plan)]
     return "\n".join(lines) + "\n"
 
@@ -139,8 +139,8 @@ def explanation_json(explanation: Explanation, plan: ResolvedScenario, result: C
     content = {
         "rlsim": __version__,
         "arm": explanation.arm,
-        "bottleneck": explanation.outcome.verdict,
-        "evidence": dict(evidence(explanation.outcome.metrics, plan)),
+        "bottleneck": explanation.record.verdict,
+        "evidence": dict(evidence(explanation.record.metrics, plan)),
         "changes_tried": explanation.tried,
         "changes": effects,
         "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],

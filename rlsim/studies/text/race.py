@@ -44,7 +44,7 @@ def save_figures(race: Race, out: Path) -> list[Path]:
     from rlsim.results.plots.scaling import progress_curves
     from rlsim.results.plots.style import save_figure
 
-    curves = {arm.name: [outcome.progress or {} for outcome in arm.outcomes] for arm in race.arms}
+    curves = {arm.name: [record.progress or {} for record in arm.records] for arm in race.arms}
     maps = {arm.name: allocations_of(arm) for arm in race.arms}
     figures = {"progress": progress_curves(curves, race.target, race.name)}
     for unit, counted in WHAT.items():
@@ -73,7 +73,7 @@ def _shares(race: Race) -> Iterator[Table]:
     yield new_table(title, ["arm", *(used.replace("_", " ") for used in USED)], rows)
     waste = [(arm.name, wasted(arm)) for arm in race.arms]
     rows = [[arm, *(f"{100 * share:.1f}" for share in (sum(by.values()), *by.values()))] for arm, by in waste]
-    columns = ["arm", "all", *(fate.replace("_", " ") for fate in WASTE)]
+    columns = ["arm", "all", *(outcome.replace("_", " ") for outcome in WASTE)]
     yield new_table("Generated tokens that were never trained on, %", columns, rows)
     rows = []
     for arm in race.arms:
@@ -87,9 +87,9 @@ def _stragglers(race: Race) -> Iterator[str]:
     for arm in race.arms:
         missing = sum(value is None for value in race.used(arm, "rollouts"))
         if missing:
-            steps = max(outcome.metrics.steps for outcome in arm.outcomes)
+            steps = max(record.metrics.steps for record in arm.records)
             yield (
-                f"{arm.name}: {missing} of {len(arm.outcomes)} runs do not reach {race.target:g} in "
+                f"{arm.name}: {missing} of {len(arm.records)} runs do not reach {race.target:g} in "
                 f"{steps} steps; give run.steps (or run.budget) more, or a lower --to"
             )
 
