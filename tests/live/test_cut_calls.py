@@ -15,6 +15,12 @@ from rlsim.live.protocols import Call, CallOutput, Record, TakesCallsPaused, Wei
 from rlsim.live.running import Running
 
 
+async def turns(count: int) -> None:
+    """Let the event loop turn: an order of events that no load of the machine changes."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 class Desk:
     """An engine that notes what it is asked for; a call takes a while to reach it, and ends when it is aborted."""
 
@@ -26,7 +32,7 @@ class Desk:
         """Nothing to get ready."""
 
     async def generate(self, call: Call, made: CallOutput) -> None:
-        await asyncio.sleep(0.002)
+        await turns(5)
         self.noted.append(f"call {call.sample}")
         end = self._ends[call.sample] = asyncio.get_running_loop().create_future()
         made.reason = await end  # type: ignore[assignment]
@@ -44,7 +50,7 @@ class Desk:
         self.noted.append("resume")
 
     async def load(self, weights: Weights, reset: bool) -> int:
-        await asyncio.sleep(0.01)
+        await turns(50)
         return weights.version
 
     async def sleep(self) -> None:
@@ -89,10 +95,10 @@ def noted(desk: Desk, work: Callable[[LiveFleet], Awaitable[None]]) -> list[str]
         fleet = LiveFleet(RealClock(), [desk], [0], RunLog(), Listener())
         for sample in (3, 1, 2):
             fleet.submit(0, call(sample))
-        await asyncio.sleep(0.02)
+        await turns(100)
         desk.noted.clear()
         await work(fleet)
-        await asyncio.sleep(0.02)
+        await turns(100)
         await fleet.close()
 
     asyncio.run(main())
@@ -101,7 +107,7 @@ def noted(desk: Desk, work: Callable[[LiveFleet], Awaitable[None]]) -> list[str]
 
 async def published_with_a_late_call(fleet: LiveFleet) -> None:
     publication = asyncio.create_task(fleet.publish(Weights(1, None), "abort", 0, "sync", 1))
-    await asyncio.sleep(0.005)
+    await turns(20)
     fleet.submit(0, call(7))
     await publication
 
@@ -121,7 +127,7 @@ def test_another_runs_first_and_gets_them_in_the_same_order() -> None:
 def test_without_a_cut_a_call_that_comes_meanwhile_is_handed_on_at_once() -> None:
     async def keeping(fleet: LiveFleet) -> None:
         publication = asyncio.create_task(fleet.publish(Weights(1, None), "keep", 0, "sync", 1))
-        await asyncio.sleep(0.005)
+        await turns(20)
         fleet.submit(0, call(7))
         await publication
 
@@ -132,7 +138,7 @@ def test_without_a_cut_a_call_that_comes_meanwhile_is_handed_on_at_once() -> Non
 def test_a_call_that_waits_behind_a_publication_can_be_aborted(kind: type[Desk]) -> None:
     async def called_off(fleet: LiveFleet) -> None:
         publication = asyncio.create_task(fleet.publish(Weights(1, None), "abort", 0, "sync", 1))
-        await asyncio.sleep(0.005)
+        await turns(20)
         fleet.submit(0, call(7))
         stopped = fleet.stop([7])
         await asyncio.sleep(0)
