@@ -56,7 +56,6 @@ class StepMemory:
         return self
 
     def step(self, row: StepRow) -> None:
-        """Keep a step."""
         self.steps.append(
             TimedStep(
                 seconds=(row.end_ns - row.start_ns) / NANOSECONDS,

@@ -118,16 +118,13 @@ class RealScheduler:
 
     @property
     def waiting_count(self) -> int:
-        """Length of vLLM's waiting queue."""
         return int(self._engine.get_request_counts()[1])
 
     @property
     def running_count(self) -> int:
-        """Length of vLLM's running list."""
         return int(self._engine.get_request_counts()[0])
 
     def has_requests(self) -> bool:
-        """Whether anything waits or runs."""
         return bool(self._requests)
 
     def _token(self, request: Request, position: int) -> int:
@@ -163,7 +160,6 @@ class RealScheduler:
         self._engine.reset_prefix_cache(reset_running_requests=True)
 
     def schedule(self) -> int:
-        """Decide one step."""
         self._engine.preemption_order = []
         self._planned = plan = self._engine.schedule()
         self.preempted = self._engine.preemption_order
@@ -178,7 +174,6 @@ class RealScheduler:
         return 1 if plan.num_scheduled_tokens else 0
 
     def scheduled(self) -> dict[int, int]:
-        """Tokens by sample, in scheduling order."""
         return {int(name): tokens for name, tokens in self._planned.num_scheduled_tokens.items()}
 
     def advance(self, steps: int) -> list[Request]:

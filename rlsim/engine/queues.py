@@ -45,25 +45,20 @@ class FcfsQueue:
         self._requests: OrderedDict[int, Request] = OrderedDict()
 
     def push(self, request: Request) -> bool:
-        """Enqueue at the back."""
         self._requests[request.sample] = request
         return len(self._requests) == 1
 
     def push_front(self, request: Request) -> None:
-        """Enqueue at the front."""
         self._requests[request.sample] = request
         self._requests.move_to_end(request.sample, last=False)
 
     def head(self) -> Request:
-        """The oldest."""
         return next(iter(self._requests.values()))
 
     def pop(self) -> None:
-        """Remove the oldest."""
         self._requests.popitem(last=False)
 
     def remove(self, sample: int) -> Request | None:
-        """Remove one request, wherever it stands."""
         return self._requests.pop(sample, None)
 
     def __len__(self) -> int:
@@ -102,7 +97,6 @@ class RankedQueue:
         self.push(request)
 
     def head(self) -> Request:
-        """The request of the lowest rank."""
         while True:
             request = self._live.get(self._heap[0][2])
             if request is not None and self._rank(request) == self._heap[0]:
@@ -110,12 +104,10 @@ class RankedQueue:
             heapq.heappop(self._heap)
 
     def pop(self) -> None:
-        """Remove the head."""
         del self._live[self.head().sample]
         heapq.heappop(self._heap)
 
     def remove(self, sample: int) -> Request | None:
-        """Remove one request, wherever it stands."""
         return self._live.pop(sample, None)
 
     def __len__(self) -> int:

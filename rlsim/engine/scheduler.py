@@ -85,7 +85,6 @@ class Scheduler:
         self.authors.change(self.step, version)
 
     def has_requests(self) -> bool:
-        """Whether anything waits or runs."""
         return bool(self.running or len(self.waiting))
 
     @property
@@ -95,12 +94,10 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        """Requests in the queue."""
         return len(self.waiting)
 
     @property
     def running_count(self) -> int:
-        """Requests that hold KV blocks."""
         return len(self.running)
 
     def scheduled(self) -> dict[int, int]:

@@ -47,11 +47,9 @@ class Alike(Gains):
     shifts = np.linspace(-LARGEST_SHIFT, LARGEST_SHIFT, 2001)
 
     def moved(self, logit: float, gain: float) -> float:
-        """Their sum."""
         return logit + gain
 
     def all_moved(self, logits: FloatArray, gains: FloatArray) -> FloatArray:
-        """Their sums."""
         return np.asarray(logits + gains)
 
 
@@ -79,7 +77,6 @@ class Reinforced(Gains):
         return (index + share) / NODES_A_LOGIT - FARTHEST
 
     def all_moved(self, logits: FloatArray, gains: FloatArray) -> FloatArray:
-        """As ``moved``."""
         times = np.interp(logits, self._logits, self._times) + gains
         inside = np.abs(logits) < FARTHEST
         return np.asarray(np.where(inside, np.interp(times, self._times, self._logits), logits))

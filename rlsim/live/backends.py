@@ -61,13 +61,10 @@ class Fake:
         return [*faults, *contention_faults(plan)]
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
-        """The scenario's."""
         return plan.workload_of(replication)
 
     def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
-        """Fake engines, and all else paced."""
         return fake_components(world, clock)
 
     def facts(self) -> dict[str, Any]:
-        """None."""
         return {}

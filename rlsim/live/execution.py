@@ -144,7 +144,6 @@ class Execution:
         return 0, partial(self._fleet.submit, command.replica, call)
 
     def ended(self, running: Running) -> None:
-        """A call ended by itself."""
         components = self._components
         components.took(running)
         request = running.settle()
@@ -201,7 +200,6 @@ class Execution:
         self._do(work())
 
     def sync(self, command: Sync) -> None:
-        """Publish weights."""
 
         async def work() -> None:
             self._driver.synced(command, await self._trainer.sync(command))
@@ -209,7 +207,6 @@ class Execution:
         self._do(work())
 
     def set_role(self, command: SetRole) -> None:
-        """Switch shared GPUs."""
 
         async def work() -> None:
             await self._trainer.set_role(command)
@@ -229,7 +226,6 @@ class Execution:
         self._do(work())
 
     def score(self, command: Score) -> None:
-        """Have a finished sample scored."""
         self._do(self._score(command))
 
     async def _score(self, command: Score) -> None:

@@ -46,7 +46,6 @@ class FakeEngine:
     # -- calls ----------------------------------------------------------------------------------------
 
     async def generate(self, call: Call, output: CallOutput) -> None:
-        """Run the call on the replica."""
         self._check()
         request = call.request
         end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -81,19 +80,16 @@ class FakeEngine:
     # -- weights --------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        """Stop at the next boundary."""
         self._check()
         self._paused = True
         await self._quiet()
 
     async def resume(self) -> None:
-        """Run again."""
         self._check()
         self._paused = False
         self._wake_soon()
 
     async def load(self, weights: Weights, reset: bool) -> int:
-        """Serve another version from now on."""
         self._check()
         if reset:
             self._replica.reset()
@@ -108,7 +104,6 @@ class FakeEngine:
         self._replica.reset()
 
     async def wake(self) -> None:
-        """Nothing to bring back."""
         self._check()
 
     async def close(self) -> Record:

@@ -24,14 +24,12 @@ class PacedTrainer:
         """Nothing to get ready."""
 
     async def train(self, command: Train, batch: Sequence[Experience]) -> Learnt:
-        """Wait as long as training takes."""
         phases = self._phases.of(command, [self._lengths(sample) for sample in command.samples])
         end = self._clock.now + sum(to_ticks(seconds) for _, seconds in phases)
         await sleep_until(self._clock, end)
         return Learnt(phases)
 
     async def publish(self, version: int) -> Weights:
-        """Nothing has changed but the version."""
         return Weights(version, None)
 
     async def close(self) -> None:

@@ -90,7 +90,6 @@ class Here:
     label = ""
 
     def place(self, engines: Sequence[EngineSpec], trainer: TrainerSpec | None, clock: LiveClock, work: Path) -> Placed:
-        """Build the specs."""
         return Placed(
             [
                 spec.build(spec.model, lambda: clock.now, work / f"engine-{replica}")
@@ -100,5 +99,4 @@ class Here:
         )
 
     def facts(self) -> dict[str, Any]:
-        """None."""
         return {}

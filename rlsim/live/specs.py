@@ -22,7 +22,6 @@ class VllmSpec:
 
     @property
     def model(self) -> Path:
-        """The folder it serves."""
         return self.setup.model
 
     @property
@@ -32,7 +31,6 @@ class VllmSpec:
         return Needs(1, ranks) if self.setup.device == "cuda" else Needs(ranks)
 
     def build(self, model: Path, now: Now, work: Path) -> VllmEngine:
-        """The engine, not started."""
         return VllmEngine(self.replica, replace(self.setup, model=model), now, work)
 
 
@@ -44,7 +42,6 @@ class TorchSpec:
 
     @property
     def model(self) -> Path:
-        """The folder it starts from."""
         return self.recipe.model
 
     @property
@@ -54,5 +51,4 @@ class TorchSpec:
         return Needs(ranks, ranks) if self.recipe.device == "cuda" else Needs(ranks * self.recipe.threads)
 
     def build(self, model: Path, work: Path) -> TorchTrainer:
-        """The trainer, not started."""
         return TorchTrainer(replace(self.recipe, model=model, weights_folder=work / "weights"))

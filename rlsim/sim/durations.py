@@ -73,24 +73,19 @@ class Modelled:
         self._phases = Phases(world.training)
 
     def way(self, command: Submit) -> Ticks:
-        """None."""
         return 0
 
     def report(self, ended: Finished) -> Ticks:
-        """None."""
         return 0
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
-        """By the cost model."""
         return [(name, to_ticks(seconds)) for name, seconds in self._phases.of(command, samples)]
 
     def contended(self, phase: Ticks) -> Ticks:
-        """By the world's factor."""
         contention = self._world.contention
         return phase if contention is None else round(phase * contention.training_factor)
 
     def lead(self, command: Sync) -> Ticks:
-        """None."""
         return 0
 
     def publication(self, command: Sync, waited: Ticks) -> Ticks:
@@ -106,17 +101,13 @@ class Modelled:
         return self._world.sync_ticks + to_ticks(command.resume_seconds)
 
     def pull(self, replica: int) -> Ticks:
-        """Over the replica's host link."""
         return self._world.pull_time(replica)
 
     def switch(self, command: SetRole, waited: Ticks) -> Ticks:
-        """By direction."""
         return self._world.to_training_ticks if command.role == "train" else self._world.to_rollout_ticks
 
     def tool(self, command: CallTool, place: Place) -> Ticks:
-        """By the workload's law."""
         return to_ticks(self._world.workload.tool_latency_seconds(*place, command.turn))
 
     def reward(self, command: Score, place: Place) -> Ticks:
-        """By the workload's law."""
         return to_ticks(self._world.workload.reward_latency_seconds(*place))

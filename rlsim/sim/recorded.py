@@ -92,7 +92,6 @@ class RecordedSteps:
         self._extra = 0 if recorded is None else recorded - self._law_ticks()
 
     def ticks(self, steps: int) -> Ticks:
-        """Of the step under way."""
         return self._extra
 
 
@@ -112,16 +111,13 @@ class Recorded:
         """What the record did not have."""
 
     def way(self, command: Submit) -> Ticks:
-        """That of the same call."""
         key = self._calls[command.sample] = self._keys.next(command)
         return self._recording.ways.get(key, 0)
 
     def report(self, ended: Finished) -> Ticks:
-        """That of the same call."""
         return self._recording.reports.get(self._calls.pop(ended.sample), 0)
 
     def training(self, command: Train, samples: Sequence[tuple[int, int]]) -> Sequence[tuple[str, Ticks]]:
-        """The next one."""
         modelled = self._modelled.training(command, samples)  # asked always: it counts the parts of a step
         recorded = next(self._trainings, None)
         self.missing += recorded is None
@@ -132,7 +128,6 @@ class Recorded:
         return phase
 
     def lead(self, command: Sync) -> Ticks:
-        """That of the next one."""
         return next(self._leads, 0)
 
     def publication(self, command: Sync, waited: Ticks) -> Ticks:
@@ -143,11 +138,9 @@ class Recorded:
         )
 
     def load(self, command: Sync, replica: int) -> Ticks:
-        """The replica's next one."""
         return self._or(next(self._loads[replica], None), self._modelled.load(command, replica))
 
     def pull(self, replica: int) -> Ticks:
-        """The replica's next one."""
         return self._or(next(self._loads[replica], None), self._modelled.pull(replica))
 
     def switch(self, command: SetRole, waited: Ticks) -> Ticks:
@@ -161,7 +154,6 @@ class Recorded:
         return self._or(self._recording.tools.get(key), self._modelled.tool(command, place))
 
     def reward(self, command: Score, place: Place) -> Ticks:
-        """That of the same trajectory."""
         key = command.draw, command.recycle, command.member
         return self._or(self._recording.rewards.get(key), self._modelled.reward(command, place))
 

@@ -76,7 +76,6 @@ class Simulation:
             self._driver.stop()
 
     def stopped(self) -> None:
-        """Stop the clock."""
         self._over.succeed()
 
     # -- calls ----------------------------------------------------------------------------------------
@@ -86,7 +85,6 @@ class Simulation:
         return self._durations.way(command), partial(self._fleet.submit, command.replica, request)
 
     def finished(self, request: Request, replica: int) -> None:
-        """A call ended by itself."""
         event = self._calls.ended(request, replica)
         ticks = self._durations.report(event)
         if ticks:
@@ -128,11 +126,9 @@ class Simulation:
         self._trainer.train(command, [self._calls.lengths(sample) for sample in command.samples], done)
 
     def sync(self, command: Sync) -> None:
-        """Publish weights."""
         self._trainer.sync(command, partial(self._driver.synced, command))
 
     def set_role(self, command: SetRole) -> None:
-        """Switch shared GPUs."""
         self._trainer.set_role(command, partial(self._driver.role_set, command))
 
     def call_tool(self, command: CallTool) -> None:

@@ -46,11 +46,9 @@ class Independent:
     """Uniform quantiles, whoever the prompt is."""
 
     def draw(self, generator: Generator, members: int) -> FloatArray:
-        """The quantiles in [0, 1)."""
         return generator.random(members)
 
     def quantiles(self, drawn: FloatArray, prompts: Sequence[int]) -> FloatArray:
-        """As drawn."""
         return drawn
 
 
@@ -58,11 +56,9 @@ class IndependentNormals:
     """Standard normals in the place of quantiles, whoever the prompt is."""
 
     def draw(self, generator: Generator, members: int) -> FloatArray:
-        """The normals."""
         return generator.standard_normal(members)
 
     def quantiles(self, drawn: FloatArray, prompts: Sequence[int]) -> FloatArray:
-        """As drawn."""
         return drawn
 
 

@@ -54,15 +54,12 @@ class ConstantLatency(LatencyDistribution):
         within("seconds", self.seconds, 0.0, LONGEST_SECONDS)
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        """``seconds`` whatever the quantile."""
         return np.full(np.shape(u), float(self.seconds))
 
     def expected_seconds(self) -> float:
-        """The value."""
         return float(self.seconds)
 
     def describe(self) -> str:
-        """The value."""
         return f"constant {self.seconds:g} s"
 
 
@@ -96,7 +93,6 @@ class LognormalLatency(LatencyDistribution):
         return mean * float(ndtr(z - self.sigma)) + self.cap_seconds * float(ndtr(-z))
 
     def describe(self) -> str:
-        """Median, spread and cap."""
         median = f"lognormal median {self.median_seconds:g} s"
         return f"{median}, sigma {self.sigma:.3g}{_cap_text(self.cap_seconds)}"
 
@@ -132,7 +128,6 @@ class GammaLatency(LatencyDistribution):
         return below + self.cap_seconds * float(gammaincc(self.shape, ratio))
 
     def describe(self) -> str:
-        """Mean, shape and cap."""
         name = "exponential" if self.shape == 1 else f"gamma shape {self.shape:.3g},"
         return f"{name} mean {self.mean_seconds:g} s{_cap_text(self.cap_seconds)}"
 
@@ -166,7 +161,6 @@ class NormalLatency(LatencyDistribution):
         return self.mean_seconds * float(ndtr(ratio)) + self.deviation_seconds * density
 
     def describe(self) -> str:
-        """Mean and deviation."""
         return f"normal mean {self.mean_seconds:g} s, deviation {self.deviation_seconds:g} s, at least 0"
 
 
@@ -195,9 +189,7 @@ class EmpiricalLatency(LatencyDistribution):
         return np.asarray(self._table[ranks.astype(np.int64)])
 
     def expected_seconds(self) -> float:
-        """Mean of the values."""
         return float(self._table.mean())
 
     def describe(self) -> str:
-        """Number of values and their mean."""
         return f"table of {len(self.seconds):,} durations, mean {self.expected_seconds():.3g} s"

@@ -69,7 +69,6 @@ class OpenAi:
         return refusals(needs, self._capabilities)
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
-        """The scenario's, or a task's."""
         return workload_of(plan, replication)
 
     def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:

@@ -249,7 +249,6 @@ class OpenAiEngine:
             self._update_busy()
 
     async def resume(self) -> None:
-        """Go on."""
         if self._has.pause:
             await self._client.must("POST", "/resume")
         for call in self._open.values():
@@ -296,7 +295,6 @@ class OpenAiEngine:
         await self._client.must("POST", "/sleep", params={"level": "1"})
 
     async def wake(self) -> None:
-        """Take it back."""
         await self._client.must("POST", "/wake_up")
 
     async def close(self) -> Record:

@@ -75,7 +75,6 @@ class RayPorter:
         return [ray.put(np.fromfile(file, dtype=np.uint8))]
 
     async def fetch(self, packed: Any) -> Any:
-        """The array, in this node's store."""
         return await packed[0]
 
 
@@ -90,11 +89,9 @@ class RayActor:
         self._handle = ray.remote(kind).options(max_restarts=0, max_task_retries=0, **options).remote(*arguments)
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method."""
         return await _answer(getattr(self._handle, method).remote(*arguments))
 
     async def stream(self, method: str) -> AsyncIterator[Any]:
-        """Iterate over a streaming method."""
         answers = getattr(self._handle, method).options(num_returns="streaming").remote()
         while (answer := await _answer(_next(answers))) is not None:
             yield await _answer(answer)

@@ -152,7 +152,6 @@ class RayEngine:
         return self._last_step_end
 
     async def resume(self) -> None:
-        """Go on."""
         await self._ask("resume")
 
     async def load(self, weights: Weights, reset: bool) -> int:
@@ -164,11 +163,9 @@ class RayEngine:
         return served
 
     async def sleep(self) -> None:
-        """Give memory back."""
         await self._ask("sleep")
 
     async def wake(self) -> None:
-        """Take memory back."""
         await self._ask("wake")
 
     # -- the end --------------------------------------------------------------------------------------

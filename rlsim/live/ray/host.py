@@ -205,13 +205,11 @@ class TrainerHost:
         return Location(self._porter.node(), host(), self._folder, os.getpid())
 
     async def start(self, model: tuple[Payload, ...]) -> None:
-        """Build the trainer and start it."""
         folder = await _model(self._porter, self._spec.model, model, self._folder)
         self._trainer = self._spec.build(folder, self._folder)
         await self._trainer.start()
 
     async def train(self, command: Train, batch: Sequence[Experience]) -> Learnt:
-        """Train on a batch."""
         return await self._trainer.train(command, batch)
 
     async def publish(self, version: int) -> Weights:
@@ -223,7 +221,6 @@ class TrainerHost:
         return await asyncio.to_thread(self._porter.pack, file)
 
     async def close(self) -> None:
-        """End the trainer."""
         await self._trainer.close()
 
 

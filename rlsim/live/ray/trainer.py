@@ -43,7 +43,6 @@ class RayTrainer:
             raise TrainerLostError(f"the actor of the trainer is gone: {error}") from error
 
     async def train(self, command: Train, batch: Sequence[Experience]) -> Learnt:
-        """As the trainer's."""
         learnt: Learnt = await self._ask("train", command, list(batch))
         return learnt
 

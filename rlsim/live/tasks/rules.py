@@ -46,12 +46,10 @@ class Successor:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The ring."""
         return _numbers(self.symbols)
 
     @property
     def answer_words(self) -> int:
-        """One symbol."""
         return 1
 
     def ask(self, draw: Draw) -> Question:
@@ -78,7 +76,6 @@ class Counting:
 
     @property
     def answer_words(self) -> int:
-        """As many symbols as are counted."""
         return self.length
 
     def ask(self, draw: Draw) -> Question:
@@ -105,7 +102,6 @@ class Sorting:
 
     @property
     def answer_words(self) -> int:
-        """As many symbols as are given."""
         return self.length
 
     def ask(self, draw: Draw) -> Question:
@@ -125,7 +121,6 @@ class Arithmetic:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Digits and signs."""
         return (*_numbers(10), "+", "=")
 
     @property

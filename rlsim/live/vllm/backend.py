@@ -56,7 +56,6 @@ class Vllm:
         return faults
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
-        """The scenario's, or a task's."""
         return workload_of(plan, replication)
 
     def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
@@ -79,7 +78,6 @@ class Vllm:
         return with_trainer(crew, placed.trainer, task, judge_of(recipe))
 
     def facts(self) -> dict[str, Any]:
-        """Versions of what was installed."""
         return {"packages": dict(_versions()), "device": device_of(), **self._site.facts()}
 
 
@@ -103,11 +101,9 @@ class PacedVllm:
         return faults
 
     def workload(self, plan: ResolvedScenario, replication: int) -> Workload:
-        """The scenario's."""
         return plan.workload_of(replication)
 
     def crew(self, plan: ResolvedScenario, world: System, clock: LiveClock, work: Path) -> LiveComponents:
-        """Tiny engines, and all else paced."""
         live = plan.scenario.live
 
         def setup(replica: int) -> EngineSetup:
@@ -121,7 +117,6 @@ class PacedVllm:
         return live_components(plan, world, clock, placed.engines, VOCABULARY)
 
     def facts(self) -> dict[str, Any]:
-        """Versions of what was installed."""
         return {"packages": dict(_versions()), **self._site.facts()}
 
 

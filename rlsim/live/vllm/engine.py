@@ -246,7 +246,6 @@ class VllmEngine:
         return -1 if end_ns is None else (end_ns - zero_ns(self._now)) * TICKS_PER_NANOSECOND
 
     async def resume(self) -> None:
-        """Go on."""
         await self._unless_lost(self._llm.resume_generation())
 
     async def load(self, weights: Weights, reset: bool) -> int:

@@ -98,11 +98,9 @@ class StepLogWriter:
         self._ends = files.ends.open("a", buffering=1, encoding="ascii")
 
     def step(self, row: StepRow) -> None:
-        """Write a step."""
         self._steps.write(" ".join(map(str, row)) + "\n")
 
     def end(self, call: str, end: CallEnd) -> None:
-        """Write the end of a call."""
         self._ends.write(f"{call} {end.output_tokens} {end.thrown_tokens}\n")
 
 
