@@ -8,7 +8,7 @@ with the later one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -153,22 +153,21 @@ def _seconds_per_step(rows: Sequence[WindowRow]) -> NDArray[np.float64]:
 
 def _publications(runs: Sequence[FinishedRun]) -> float | None:
     """Seconds from the command to the reply, less what was left of the engine steps under way and what clients wait."""
-    if runs[0].plan.sync.scope == "per_replica":
-        ticks = [load for run in runs for loads in recording_of(run.log, run.plan).loads for load in loads]
-    else:
-        ticks = [took for run in runs for took in _transfers(run)]
+    per_replica, ticks = runs[0].plan.sync.scope == "per_replica", list[int]()
+    for run in runs:
+        recording = recording_of(run.log, run.plan)
+        if per_replica:
+            ticks += [load for loads in recording.loads for load in loads]
+            continue
+        ends = sorted(row.end for row in run.log.spans if row.who == TRAINER and row.what in ("sync", "rejected"))
+        commands = [command for decision in run.log.decisions for command in decision.commands if type(command) is Sync]
+        for command, end, took in zip(commands, ends, recording.publications, strict=False):
+            instant = end - took
+            rows = [row for row in run.log.windows if row.steps and row.start < instant < row.end]
+            # the steps under way go on, never longer than one of their window's
+            left = max((min(row.end - instant, (row.end - row.start) // row.steps) for row in rows), default=0)
+            ticks.append(took - left - to_ticks(command.resume_seconds))
     return max(0.0, to_seconds(int(np.median(ticks)))) if ticks else None
-
-
-def _transfers(run: FinishedRun) -> Iterator[int]:
-    ends = sorted(row.end for row in run.log.spans if row.who == TRAINER and row.what in ("sync", "rejected"))
-    commands = [command for decision in run.log.decisions for command in decision.commands if type(command) is Sync]
-    for command, end, took in zip(commands, ends, recording_of(run.log, run.plan).publications, strict=False):
-        instant = end - took
-        rows = [row for row in run.log.windows if row.steps and row.start < instant < row.end]
-        # the steps under way go on, never longer than one of their window's
-        left = max((min(row.end - instant, (row.end - row.start) // row.steps) for row in rows), default=0)
-        yield took - left - to_ticks(command.resume_seconds)
 
 
 def _switches(runs: Sequence[FinishedRun]) -> dict[str, float]:

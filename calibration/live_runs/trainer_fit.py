@@ -15,7 +15,6 @@ from calibration.fitting.robust_regression import fit_contention, overlap_shares
 from rlsim.core.commands import Train
 from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
-from rlsim.costs.training import TrainingCost
 from rlsim.executor.run import FinishedRun
 from rlsim.executor.system import Phases
 from rlsim.results.history import read_history
@@ -77,7 +76,8 @@ def _trainings(run: FinishedRun) -> Iterator[Timed]:
         logprob_seconds_per_micro_batch=0.0,
         fixed_seconds_per_step=0.0,
     )
-    models = [Phases(variant) for variant in _variants(bare)]
+    variants = (bare, bare.replace(seconds_per_update=1.0), bare.replace(logprob_seconds_per_micro_batch=1.0))
+    models = [Phases(variant) for variant in variants]
     commands = [command for decision in run.log.decisions for command in decision.commands if type(command) is Train]
     for command, phases, beside in zip(commands, recording.trainings, _engine_shares(run.log), strict=False):
         samples = [
@@ -114,10 +114,6 @@ def _engine_shares(log: RunLog) -> list[float]:
         else:
             joined.append((start, end))
     return overlap_shares(spans, joined)
-
-
-def _variants(bare: TrainingCost) -> tuple[TrainingCost, ...]:
-    return bare, bare.replace(seconds_per_update=1.0), bare.replace(logprob_seconds_per_micro_batch=1.0)
 
 
 def _sums(phases: Timed) -> Timed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.fitting.step_model import StepSample, predicted_seconds, samples_of
+from calibration.fitting.step_model import predicted_seconds, samples_of
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
@@ -41,8 +41,17 @@ def fit_figure(profile: Profile) -> Figure:
     rows = figure.subplots(2, len(kinds), squeeze=False, height_ratios=[1.4, 1])
     for kind, upper, lower in zip(kinds, *rows, strict=True):
         of_kind = [sample for sample in samples if sample.kind == kind]
-        _agreement(upper, kind, step, of_kind)
-        _residuals(lower, kind, step, of_kind)
+        measured = 1e3 * np.array([sample.seconds for sample in of_kind])
+        fitted = 1e3 * np.array([predicted_seconds(step.law, sample) for sample in of_kind])
+        _agreement(upper, kind, step, measured, fitted)
+        percent = 100 * (fitted / measured - 1)
+        limit = 1.15 * max(100 * BAND, float(np.abs(percent).max()))
+        lower.axhspan(-100 * BAND, 100 * BAND, color=PALE, lw=0)
+        lower.axhline(0, color=GREY, lw=1)
+        sizes = [sample.decodes + sample.prefill_tokens for sample in of_kind]
+        lower.scatter(sizes, percent, s=16, color=KINDS[kind], alpha=0.8, lw=0)
+        lower.set(xscale="log", ylim=(-limit, limit), xlabel=SIZES[kind])
+        lower.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     rows[0][0].set_ylabel("fitted step time (ms)")
     rows[1][0].set_ylabel(f"fitted over {_measured(step)} (%)")
     return figure
@@ -53,8 +62,7 @@ def _note(step: StepFit, points: int) -> str:
     return f"{points} held-out points, none of them fitted; {kind}; grey: within {BAND:.0%}; overhead knobs not applied"
 
 
-def _agreement(axes: Axes, kind: str, step: StepFit, samples: list[StepSample]) -> None:
-    measured, fitted = _milliseconds(step, samples)
+def _agreement(axes: Axes, kind: str, step: StepFit, measured: np.ndarray, fitted: np.ndarray) -> None:
     ends = np.array([min(measured.min(), fitted.min()) / 1.2, max(measured.max(), fitted.max()) * 1.2])
     axes.fill_between(ends, ends * (1 - BAND), ends * (1 + BAND), color=PALE, lw=0)
     axes.plot(ends, ends, color=GREY, lw=1)
@@ -70,18 +78,6 @@ def _agreement(axes: Axes, kind: str, step: StepFit, samples: list[StepSample]) 
         axis.set_minor_formatter(NullFormatter())
 
 
-def _residuals(axes: Axes, kind: str, step: StepFit, samples: list[StepSample]) -> None:
-    measured, fitted = _milliseconds(step, samples)
-    percent = 100 * (fitted / measured - 1)
-    sizes = [sample.decodes + sample.prefill_tokens for sample in samples]
-    limit = 1.15 * max(100 * BAND, float(np.abs(percent).max()))
-    axes.axhspan(-100 * BAND, 100 * BAND, color=PALE, lw=0)
-    axes.axhline(0, color=GREY, lw=1)
-    axes.scatter(sizes, percent, s=16, color=KINDS[kind], alpha=0.8, lw=0)
-    axes.set(xscale="log", ylim=(-limit, limit), xlabel=SIZES[kind])
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-
-
 def _measured(step: StepFit) -> str:
     """What the fit is held against: tables are interpolations, not timed steps."""
     return "tabulated" if step.evidence.provenance.kind == "silicon-table" else "measured"
@@ -90,9 +86,3 @@ def _measured(step: StepFit) -> str:
 def _error(step: StepFit, kind: str) -> str:
     error = step.evidence.hold_out_by_kind.get(kind)
     return "" if error is None else f"median {error.median:.1%}, p95 {error.p95:.1%}"
-
-
-def _milliseconds(step: StepFit, samples: list[StepSample]) -> tuple[np.ndarray, np.ndarray]:
-    measured = np.array([sample.seconds for sample in samples])
-    fitted = np.array([predicted_seconds(step.law, sample) for sample in samples])
-    return 1e3 * measured, 1e3 * fitted

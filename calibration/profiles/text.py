@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from calibration.profiles.quality import LEVELS, ProfileQuality, profile_quality
-from rlsim.costs.evidence import Evidence, Sampled
+from rlsim.costs.evidence import Evidence
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
 
@@ -52,22 +52,18 @@ def _row(profile: Profile) -> tuple[str, ...]:
     evidence = next(iter(profile.evidences.values()), None)
     kind = evidence.provenance.kind if evidence else "-"
     engine = f"{profile.engine} {profile.engine_version}"
+    errors = profile.hold_out_by_kind if profile.step else {}
     return (
         profile.name,
         engine,
         kind,
-        *(_figures(profile, name) for name in STEP_KINDS),
+        *(f"{errors[name].median:.1%} / {errors[name].p95:.1%}" if name in errors else "-" for name in STEP_KINDS),
         _short(profile_quality(profile)),
     )
 
 
 def _short(quality: ProfileQuality) -> str:
     return f"{quality.level}, misses {quality.misses}" if quality.misses else quality.level
-
-
-def _figures(profile: Profile, kind: str) -> str:
-    error = profile.hold_out_by_kind.get(kind) if profile.step else None
-    return "-" if error is None else f"{error.median:.1%} / {error.p95:.1%}"
 
 
 def _record(profile: Profile) -> dict[str, object]:
@@ -118,12 +114,10 @@ def _kind(evidence: Evidence, kind: str) -> Iterator[str]:
     if kind in evidence.noise_floor:
         yield f"    noise floor: repeats differ by {evidence.noise_floor[kind]:.1%}"
     if kind in evidence.sampled:
-        yield f"    measured: {_ranges(evidence.sampled[kind])}; it extrapolates beyond"
-
-
-def _ranges(sampled: Sampled) -> str:
-    ranges = (f"{name} {low:g} to {high:g}" for name, (low, high) in sampled.ranges.items())
-    return f"{sampled.fitted + sampled.held_out} points, {', '.join(ranges)}"
+        sampled = evidence.sampled[kind]
+        ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in sampled.ranges.items())
+        points = sampled.fitted + sampled.held_out
+        yield f"    measured: {points} points, {ranges}; it extrapolates beyond"
 
 
 def _coefficients(step: StepFit) -> Iterator[str]:

@@ -123,16 +123,13 @@ def score(run: RecordedRun, replayed: Replayed, first_scored: int) -> Iterator[S
             yield ScoreRow(f"{name} p{percent}", *percentiles)
     yield ScoreRow("makespan", _makespan(run.timelines), _makespan(replayed.timelines))
     if run.gauges:
-        yield from _gauge_rows(run.gauges, replayed.gauges)
-
-
-def _gauge_rows(measured: Sequence[Gauge], simulated: Sequence[Gauge]) -> Iterator[ScoreRow]:
-    """At the recorded instants, the simulated value that stood then; zero before the start and after the end."""
-    starts = np.array([gauge.seconds for gauge in simulated])
-    at = np.searchsorted(starts, [gauge.seconds for gauge in measured], side="right") - 1
-    for name in ("running", "waiting"):
-        values = np.array([getattr(gauge, name) for gauge in simulated], dtype=float)
-        yield _mean_row(f"{name}, over time", np.array([float(getattr(g, name)) for g in measured]), values[at])
+        # at the recorded instants, the simulated value that stood then; zero before the start and after the end
+        starts = np.array([gauge.seconds for gauge in replayed.gauges])
+        at = np.searchsorted(starts, [gauge.seconds for gauge in run.gauges], side="right") - 1
+        for name in ("running", "waiting"):
+            values = np.array([getattr(gauge, name) for gauge in replayed.gauges], dtype=float)
+            recorded = np.array([float(getattr(gauge, name)) for gauge in run.gauges])
+            yield _mean_row(f"{name}, over time", recorded, values[at])
 
 
 def _mean_row(statistic: str, measured: NDArray[np.float64], predicted: NDArray[np.float64]) -> ScoreRow:

@@ -98,7 +98,15 @@ class KernelTables:
 
     def decode_attention(self) -> dict[int, tuple[float, float]]:
         """One layer's constant and seconds a KV token, by decodes: a line through the fitted contexts."""
-        return {decodes: _line(rows) for decodes, rows in self._decode_rows().items()}
+        low, high = FITTED_CONTEXTS
+        rows: dict[int, list[AttentionTime]] = {}
+        for row in sorted(self.attention):
+            if row.chunk == 0 and low <= row.context <= high:
+                rows.setdefault(row.decodes, []).append(row)
+        if 1 not in rows or min(map(len, rows.values())) < 2 or all(row.decodes for row in self.attention):
+            allowed = f"prefill rows, and decodes from 1 up at two or more contexts from {low} to {high}"
+            raise ParameterError("attention.csv", sorted(rows), allowed)
+        return {decodes: _line(at_decodes) for decodes, at_decodes in rows.items()}
 
     def pair_seconds(self) -> float:
         """One layer's seconds a (query, key) pair, over what a lone decode's kernel takes at least."""
@@ -120,7 +128,15 @@ class KernelTables:
         for row in self.attention:
             if row.chunk and row.decodes in alone and row.cached <= high and low <= row.context <= high:
                 rows.setdefault(row.decodes, []).append(row)
-        factors = {n: _mixed_slope(rows[n], pair, alone[n][0]) / alone[n][1] for n in sorted(rows) if alone[n][1]}
+        factors = dict[int, float]()
+        for n in sorted(rows):
+            constant, slope = alone[n]
+            if slope:
+                seconds = np.array([row.seconds for row in rows[n]])
+                share = np.array([row.decodes * row.context for row in rows[n]], dtype=float) / seconds
+                pairs = np.array([attention_pairs(row.chunk, row.cached) for row in rows[n]], dtype=float)
+                over = 1.0 - (constant + pair * pairs) / seconds
+                factors[n] = max(0.0, float(share @ over / (share @ share))) / slope
         if not factors:
             return {}
         spread = np.interp(list(alone), list(factors), list(factors.values()))
@@ -174,17 +190,6 @@ class KernelTables:
                     )
                 )
         return samples
-
-    def _decode_rows(self) -> dict[int, list[AttentionTime]]:
-        low, high = FITTED_CONTEXTS
-        rows: dict[int, list[AttentionTime]] = {}
-        for row in sorted(self.attention):
-            if row.chunk == 0 and low <= row.context <= high:
-                rows.setdefault(row.decodes, []).append(row)
-        if 1 not in rows or min(map(len, rows.values())) < 2 or all(row.decodes for row in self.attention):
-            allowed = f"prefill rows, and decodes from 1 up at two or more contexts from {low} to {high}"
-            raise ParameterError("attention.csv", sorted(rows), allowed)
-        return rows
 
 
 def default_capture_sizes(max_num_seqs: int) -> tuple[int, ...]:
@@ -275,15 +280,6 @@ def _line(rows: Sequence[AttentionTime]) -> tuple[float, float]:
     seconds = np.array([row.seconds for row in rows])
     slope = max(0.0, float(np.polyfit(tokens, seconds, 1)[0]))
     return max(0.0, float((seconds - slope * tokens).mean())), slope
-
-
-def _mixed_slope(rows: Sequence[AttentionTime], pair_seconds: float, constant: float) -> float:
-    """Seconds a KV token that mixed rows take over a constant and their chunks' pairs; not below zero."""
-    tokens = np.array([row.decodes * row.context for row in rows], dtype=float)
-    pairs = np.array([attention_pairs(row.chunk, row.cached) for row in rows], dtype=float)
-    seconds = np.array([row.seconds for row in rows])
-    share, over = tokens / seconds, 1.0 - (constant + pair_seconds * pairs) / seconds
-    return max(0.0, float(share @ over / (share @ share)))
 
 
 def _at(curve: KernelCurve, count: int) -> float:

@@ -124,25 +124,21 @@ class TrainerBench:
     def _pass(self, lengths: tuple[int, ...], packing: str, train: bool) -> None:
         """Log-probabilities of one micro-batch; with ``train``, the policy gradient as well."""
         torch = self._torch
-        ids, positions, segments = self._inputs(lengths, packing)
-        with torch.set_grad_enabled(train):
-            logits = self.model(input_ids=ids, position_ids=positions, use_cache=False, rlsim_segments=segments).logits
-            nll = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
-            if train:
-                nll.backward()
-        nll.item()
-
-    def _inputs(self, lengths: tuple[int, ...], packing: str) -> tuple[Any, Any, tuple[int, ...] | None]:
-        torch = self._torch
-        if packing == "padded":
+        padded = packing == "padded"
+        if padded:
             shape = (len(lengths), max(lengths))
             positions = torch.arange(shape[1]).expand(shape)
         else:
             shape = (1, sum(lengths))
             positions = torch.cat([torch.arange(length) for length in lengths])[None]
-        ids = torch.randint(0, self.config.vocab_size, shape, generator=self._draw)
-        segments = None if packing == "padded" else lengths
-        return ids.to(self.device), positions.to(self.device), segments
+        ids = torch.randint(0, self.config.vocab_size, shape, generator=self._draw).to(self.device)
+        inputs = {"input_ids": ids, "position_ids": positions.to(self.device)}
+        with torch.set_grad_enabled(train):
+            logits = self.model(**inputs, use_cache=False, rlsim_segments=None if padded else lengths).logits
+            nll = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+            if train:
+                nll.backward()
+        nll.item()
 
     def _update(self) -> None:
         """Clip the gradients, step the optimizer on the master weights, and copy them to the model's."""

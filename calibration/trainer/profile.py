@@ -23,7 +23,6 @@ from calibration.trainer.ranks import RankGroup, trainer_group
 from rlsim.core.errors import ParameterError
 from rlsim.costs import catalogue
 from rlsim.costs.architecture import Architecture
-from rlsim.costs.catalogue import Device
 from rlsim.costs.evidence import Coefficient, Evidence, Provenance
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import TrainingFit
@@ -119,20 +118,18 @@ def keys(profile: Profile, fit: TrainingFit, architecture: Architecture) -> Iter
         yield "cluster:\n  allow_other_hardware: true"
         yield f"trainer:\n  profile: {profile.name}.json"
         return
+    from rlsim.costs.training import RATES
+
     device = catalogue.device(profile.device)
     yield "trainer:"
     for key, value in asdict(trainer_speeds(fit, architecture, device)).items():
-        yield f"  {key}: {value:.4g}{_interval(key, fit, device)}"
-
-
-def _interval(key: str, fit: TrainingFit, device: Device) -> str:
-    from rlsim.costs.training import RATES
-
-    coefficient = fit.coefficients.get(RATES.get(key, key))
-    if coefficient is None or coefficient.low is None or coefficient.high is None:
-        return "" if coefficient else " # an update less the memory traffic that the cost model adds"
-    scale = device.bf16_flops if key in RATES else 1.0
-    return f" # {coefficient.low / scale:.4g} to {coefficient.high / scale:.4g}"
+        coefficient, interval = fit.coefficients.get(RATES.get(key, key)), ""
+        if coefficient is None:
+            interval = " # an update less the memory traffic that the cost model adds"
+        elif coefficient.low is not None and coefficient.high is not None:
+            scale = device.bf16_flops if key in RATES else 1.0
+            interval = f" # {coefficient.low / scale:.4g} to {coefficient.high / scale:.4g}"
+        yield f"  {key}: {value:.4g}{interval}"
 
 
 def _timed(

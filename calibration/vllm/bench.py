@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,20 +72,6 @@ class StepMemory:
         """Nothing is kept of the ends of calls."""
 
 
-def _reference_work(torch: Any, device: str) -> Callable[[], float]:
-    """Times one bf16 matrix product, which tells a slow host from a slow point."""
-    size = 512 if device == "cpu" else 4096
-    left = torch.randn(size, size, device=device).bfloat16()
-
-    def timed() -> float:
-        began = time.perf_counter()
-        float((left @ left)[0, 0])
-        return time.perf_counter() - began
-
-    timed()
-    return timed
-
-
 class VllmBench:
     """Starts an engine at construction; ``start_seconds`` and ``import_seconds`` say how long that took."""
 
@@ -108,7 +93,9 @@ class VllmBench:
         self.import_seconds = imported - began
         self.start_seconds = time.perf_counter() - imported
         self._names, self._random = itertools.count(), np.random.default_rng(0)
-        self._reference = _reference_work(torch, setup.device)
+        size = 512 if setup.device == "cpu" else 4096
+        self._matrix = torch.randn(size, size, device=setup.device).bfloat16()
+        self._multiply()
 
     # -- facts --------------------------------------------------------------------------------------------
 
@@ -140,8 +127,14 @@ class VllmBench:
         return self.setup.device == "cpu" and self.setup.tensor_parallel == 1 and self.setup.threads == 1
 
     def reference_seconds(self) -> float:
-        """The quickest of a few matrix products on the device."""
-        return min(self._reference() for _ in range(REFERENCE_REPEATS))
+        """The quickest of a few matrix products on the device, which tells a slow host from a slow point."""
+        return min(self._multiply() for _ in range(REFERENCE_REPEATS))
+
+    def _multiply(self) -> float:
+        """Seconds of one bf16 matrix product."""
+        began = time.perf_counter()
+        float((self._matrix @ self._matrix)[0, 0])
+        return time.perf_counter() - began
 
     # -- steps --------------------------------------------------------------------------------------------
 
@@ -152,8 +145,15 @@ class VllmBench:
             self.step()
         if point.chunks:
             first = len(self.steps)
+            whole = point.cached + point.tokens
             for _ in range(repeats):
-                self._measure_chunks(point)
+                names = [self.add(whole, point.cached) for _ in range(point.chunks)]
+                self.step()
+                self.core.abort_requests(names)
+                if point.decodes:
+                    self.step()
+                else:
+                    self.drain()
         else:
             self.step()
             first = len(self.steps)
@@ -162,17 +162,6 @@ class VllmBench:
         steps = [step for step in self.steps[first:] if step.is_at(point)]
         self.abort(decodes)
         return steps
-
-    def _measure_chunks(self, point: StepPoint) -> None:
-        """One step with the point's chunks in it."""
-        whole = point.cached + point.tokens
-        names = [self.add(whole, point.cached) for _ in range(point.chunks)]
-        self.step()
-        self.core.abort_requests(names)
-        if point.decodes:
-            self.step()
-        else:
-            self.drain()
 
     def add(self, tokens: int, claimed: int = 0, response: int | None = None, prompt: list[int] | None = None) -> str:
         """Queue a request of ``tokens`` random tokens, of which the first ``claimed`` count as computed."""

@@ -116,7 +116,15 @@ class StepCampaign(Campaign[StepPoint, StepMeasurement]):
             if number >= 2 * FEWEST_ROUNDS:
                 points = [*self._never_undisturbed(), *self._wanted(), *self.design.checks]
             for pass_number in (number, number + 1):
-                self._run_within_budget(pass_number, points)
+                if self.left_seconds <= 0:
+                    break
+                for done in self.run_pass(pass_number, points):
+                    if done == len(points) or self.used_seconds - self._reported >= REPORT_SECONDS:
+                        self._reported = self.used_seconds
+                        progress = f"{done} of {len(points)} points, {self.used_seconds:.0f} s used, "
+                        self.report_progress(pass_number + 1, progress)
+                    if self.left_seconds <= 0:
+                        break
         self.report(f"the budget of {self.budget.seconds:.0f} s is used before every interval is tight")
         return False
 
@@ -139,17 +147,6 @@ class StepCampaign(Campaign[StepPoint, StepMeasurement]):
     def fit(self) -> RobustFit:
         """The step-time model so far; raises as :func:`fit_even_passes`."""
         return fit_even_passes(self.journal.measurements, self.design, self.budget.seconds)
-
-    def _run_within_budget(self, number: int, points: Sequence[StepPoint]) -> None:
-        """A pass, given up where the budget ends; says now and then, and at its end, how far it is."""
-        if self.left_seconds <= 0:
-            return
-        for done in self.run_pass(number, points):
-            if done == len(points) or self.used_seconds - self._reported >= REPORT_SECONDS:
-                self._reported = self.used_seconds
-                self.report_progress(number + 1, f"{done} of {len(points)} points, {self.used_seconds:.0f} s used, ")
-            if self.left_seconds <= 0:
-                return
 
     def _never_undisturbed(self) -> list[StepPoint]:
         """Points disturbed in all their measurements of the passes that are fitted, or of those that judge."""

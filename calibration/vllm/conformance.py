@@ -208,15 +208,6 @@ class ConformanceReport:
         title = f"Scheduler compared step by step with {self.reference}"
         return "\n".join([title, *rows, *self.examples, ASYNCHRONOUS_SCHEDULING])
 
-    def _add_case(self, case: ConformanceCase, counts: Counter[str]) -> None:
-        limits = case.limits
-        self.counts.update(counts)
-        self.counts["cases"] += 1
-        self.counts["cases with preemptions"] += counts["preemptions"] > 0
-        self.counts["cases without chunked prefill"] += not limits.enable_chunked_prefill
-        self.counts["cases without prefix caching"] += not limits.enable_prefix_caching
-        self.counts["cases by priority"] += limits.scheduling_policy == "priority"
-
 
 def _row(name: str, number: int) -> str:
     return f"{name:<38}{number:>9}"
@@ -361,8 +352,14 @@ def compare(
             report.differences[difference.kind] += 1
             if len(report.examples) < 5:
                 report.examples.append(f"case {index}, {difference}")
-        comparison.counts["prefix hits"] = known.prefix_hits
-        report._add_case(case, comparison.counts)
+        counts = comparison.counts
+        counts["prefix hits"] = known.prefix_hits
+        counts["cases"] += 1
+        counts["cases with preemptions"] += counts["preemptions"] > 0
+        counts["cases without chunked prefill"] += not case.limits.enable_chunked_prefill
+        counts["cases without prefix caching"] += not case.limits.enable_prefix_caching
+        counts["cases by priority"] += case.limits.scheduling_policy == "priority"
+        report.counts.update(counts)
     return report
 
 

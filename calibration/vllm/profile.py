@@ -224,7 +224,12 @@ def _assemble(
         weight_bytes=weights,
         notes=_notes(facts, skipped),
     )
-    return VllmCalibration(profile, skipped, _end_to_end(journal, facts, step), journal.used_seconds)
+    checked, recorded = None, journal.recorded("requests")
+    if recorded:
+        timelines = tuple(Timeline(*values) for values in recorded[-1]["timelines"])
+        settings = EngineSettings("", "", 1, facts["max_num_seqs"], facts["max_num_batched_tokens"])
+        checked = check(facts, RecordedRun("check", settings, timelines), step.law, recorded[-1]["clock"])
+    return VllmCalibration(profile, skipped, checked, journal.used_seconds)
 
 
 def _step_section(
@@ -255,12 +260,3 @@ def _notes(facts: Mapping[str, Any], skipped: Mapping[str, str]) -> str:
     missing = "; ".join(f"{name} {why}" for name, why in skipped.items())
     weights = "dummy weights" if facts["load_format"] == "dummy" else "weights loaded from the folder"
     return f"{weights}; {settings}; {capacity}{missing}".rstrip("; ")
-
-
-def _end_to_end(journal: MeasurementJournal[StepMeasurement], facts: dict[str, Any], step: StepFit) -> EndToEnd | None:
-    recorded = journal.recorded("requests")
-    if not recorded:
-        return None
-    timelines = tuple(Timeline(*values) for values in recorded[-1]["timelines"])
-    settings = EngineSettings("", "", 1, facts["max_num_seqs"], facts["max_num_batched_tokens"])
-    return check(facts, RecordedRun("check", settings, timelines), step.law, recorded[-1]["clock"])

@@ -50,15 +50,13 @@ def measure_times(
         "weight_update_seconds": lambda: NO_WEIGHTS if weights is None else _repeated(lambda: reload(engine, weights)),
     }
     yield from ((name, measured()) for name, measured in work.items() if name not in known)
-    if "wake_seconds" not in known:
-        yield from _sleep_and_wake(engine).items()
-
-
-def _sleep_and_wake(engine: VllmBench) -> dict[str, list[TimedRepeat] | str]:
+    if "wake_seconds" in known:
+        return
     if engine.setup.device == "cpu":
-        return {"sleep_seconds": NO_OP_ON_CPU, "wake_seconds": NO_OP_ON_CPU}
+        yield from (("sleep_seconds", NO_OP_ON_CPU), ("wake_seconds", NO_OP_ON_CPU))
+        return
     asleep, awake = zip(*(sleep_and_wake(engine) for _ in range(REPEATS)), strict=True)
-    return {"sleep_seconds": list(asleep), "wake_seconds": list(awake)}
+    yield from (("sleep_seconds", list(asleep)), ("wake_seconds", list(awake)))
 
 
 def coefficient(repeats: Sequence[dict[str, Any]]) -> Coefficient:
@@ -78,7 +76,10 @@ def prefix_hit(engine: VllmBench) -> TimedRepeat | None:
     """A prompt of which all blocks but the last are cached; None where vLLM found no hit."""
     held = min(HIT_TOKENS, engine.setup.max_model_len // 2) // engine.block_size * engine.block_size
     prompt = engine.tokens(held + NEW_TOKENS)
-    engine.abort([_computed(engine, prompt[:held] + engine.tokens(NEW_TOKENS))])
+    cached = engine.add(len(prompt), prompt=prompt[:held] + engine.tokens(NEW_TOKENS))
+    for _ in range(-(-len(prompt) // engine.setup.max_num_batched_tokens) + 1):
+        engine.step()
+    engine.abort([cached])
     first, name = len(engine.steps), engine.add(len(prompt), prompt=prompt)
     engine.step()
     step = engine.steps[first]
@@ -122,13 +123,6 @@ def reload(engine: VllmBench, weights: Path) -> TimedRepeat:
     """``reload_weights`` from a folder: read, converted, and packed again."""
     arguments = {"weights_path": str(weights)}
     return _timed(lambda: engine.core.collective_rpc("reload_weights", kwargs=arguments))
-
-
-def _computed(engine: VllmBench, prompt: list[int]) -> str:
-    name = engine.add(len(prompt), prompt=prompt)
-    for _ in range(-(-len(prompt) // engine.setup.max_num_batched_tokens) + 1):
-        engine.step()
-    return name
 
 
 def _timed(work: Callable[[], object]) -> TimedRepeat:
