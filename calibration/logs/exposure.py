@@ -16,7 +16,7 @@ from calibration.fitting.robust_regression import solve
 from calibration.logs.estimates import LogEstimate, least_squares
 from calibration.serving.replay import replay
 from calibration.serving.score import Replayed
-from calibration.serving.timelines import RecordedRun, Timeline
+from calibration.serving.timelines import RecordedRun
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.step_model import StepTimeModel
@@ -45,8 +45,9 @@ def fit_law(
 ) -> tuple[StepTimeModel, tuple[LogEstimate, ...], list[str]]:
     """The law of least squared relative errors on the first half of the requests, and what they do not tell."""
     half = len(run.timelines) // 2
-    measured = _measured(run.timelines[:half])
     table = np.array(run.timelines, dtype=float)
+    measured = np.concatenate([table[:half, 3] - table[:half, 2], table[:half, 4] - table[:half, 3]])
+    measured[measured <= 0] = 1e-9
     pace = float(np.median((table[:, 4] - table[:, 3]) / np.maximum(table[:, 1] - 1, 1)))
     # half of the median time per token as a constant, the rest on the requests that ran
     values, best, least = np.array([0.5, 0.02, 1e-5, 0.005, 0.0]) * pace, np.zeros(len(NAMES)), np.inf
@@ -97,13 +98,6 @@ def exposure(replayed: Replayed, count: int) -> NDArray[np.float64]:
     queued, first, last = (np.array(columns) for columns in at)
     spans: NDArray[np.float64] = np.concatenate([first - queued, last - first], axis=1).T
     return spans
-
-
-def _measured(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:
-    table = np.array(timelines, dtype=float)
-    latencies: NDArray[np.float64] = np.concatenate([table[:, 3] - table[:, 2], table[:, 4] - table[:, 3]])
-    latencies[latencies <= 0] = 1e-9
-    return latencies
 
 
 def _intervals(

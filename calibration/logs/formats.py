@@ -38,25 +38,21 @@ def format_of(path: Path, name: str = "auto") -> str:
         return name
     if not path.exists():
         raise ParameterError("path", str(path), "a log file, or a folder with one")
-    sniffed = _sniffed(path)
-    if sniffed is None:
-        raise ParameterError(str(path), "a format that is not recognised", f"--format, one of {', '.join(FORMATS)}")
-    return sniffed
-
-
-def _sniffed(path: Path) -> str | None:
-    """The format that the path's name, the names in a folder or the first lines show."""
+    suffixes = {".jsonl": "jsonl", ".csv": "wandb-csv", ".json": "trainer-state"}
+    tests = {VLLM_STATS: is_stat_line, "prime-rl": is_prime_line, "console-dicts": is_dict_line}
     if path.is_dir():
         if (path / "requests.jsonl").exists():
             return TIMELINES
-        return "tensorboard" if next(path.rglob(f"*{EVENTS}*"), None) else None
-    suffixes = {".jsonl": "jsonl", ".csv": "wandb-csv", ".json": "trainer-state"}
-    if EVENTS in path.name or path.suffix in suffixes:
-        return "tensorboard" if EVENTS in path.name else suffixes[path.suffix]
-    tests = {VLLM_STATS: is_stat_line, "prime-rl": is_prime_line, "console-dicts": is_dict_line}
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in islice(lines, SNIFFED_LINES):
-            for name, test in tests.items():
-                if test(line):
-                    return name
-    return None
+        if next(path.rglob(f"*{EVENTS}*"), None):
+            return "tensorboard"
+    elif EVENTS in path.name:
+        return "tensorboard"
+    elif path.suffix in suffixes:
+        return suffixes[path.suffix]
+    else:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in islice(lines, SNIFFED_LINES):
+                for kind, test in tests.items():
+                    if test(line):
+                        return kind
+    raise ParameterError(str(path), "a format that is not recognised", f"--format, one of {', '.join(FORMATS)}")

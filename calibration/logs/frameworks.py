@@ -255,10 +255,6 @@ def as_markdown() -> str:
     lines = ["| framework | quantity | columns, the first that is there |", "|---|---|---|"]
     for framework in FRAMEWORKS:
         for quantity, names in framework.columns.items():
-            shown = " + ".join(f"`{n}`" for n in names) if quantity in framework.summed else _shown(names)
+            shown = (" + " if quantity in framework.summed else ", ").join(f"`{name}`" for name in names)
             lines.append(f"| {framework.name} | {QUANTITIES[quantity]} | {shown} |")
     return "\n".join(lines) + "\n"
-
-
-def _shown(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

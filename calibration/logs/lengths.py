@@ -141,7 +141,9 @@ def _sigma(
     fitted = steps.fitted
     if steps.has("response_std"):
         values = steps.values["response_std"][fitted]
-        return _solved(values, _deviation, mean, cap, f"{steps.columns['response_std']}, a lognormal assumed")
+        chances = (np.arange(4000) + 0.5) / 4000
+        source = f"{steps.columns['response_std']}, a lognormal assumed"
+        return _solved(values, lambda law: float(law.quantile(chances).std()), mean, cap, source)
     at_cap = 1.0 if longest is None else float((longest[fitted] >= 0.995 * cap).mean())
     if longest is not None and at_cap < MOSTLY_AT_CAP:
         samples = scenario.workload.prompts_per_step * scenario.workload.group_size
@@ -158,11 +160,6 @@ def _sigma(
         values = steps.values["clipped"][fitted]
         return _solved(values, Lognormal.truncated_share, mean, cap, f"{steps.columns['clipped']}, a lognormal assumed")
     return None
-
-
-def _deviation(law: Lognormal) -> float:
-    tokens = law.quantile((np.arange(4000) + 0.5) / 4000)
-    return float(tokens.std())
 
 
 def _largest_scores(scenario: Scenario) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from calibration.logs.steps import LoggedSteps, read_steps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
 from rlsim.costs.profile import Profile
-from rlsim.costs.step_model import StepTimeModel
 from rlsim.policies.admission.synchronous import Barrier
 from rlsim.resolve import ResolvedScenario, resolve
 from rlsim.results.metrics import Metrics
@@ -156,16 +154,6 @@ def _cost_fits(steps: LoggedSteps, resolved: ResolvedScenario, priced: PricedSte
     return {**fits, "rest": fit_rest(steps, resolved.colocated, constants)}
 
 
-def _law(resolved: ResolvedScenario, engine: CostFit, log: TrainingLog, steps: LoggedSteps) -> StepTimeModel:
-    """The base's law with the fitted factor and overhead."""
-    base = resolved.pools[0].law
-    law = base.calibrated(engine.scale, engine.offset_seconds)
-    if not engine.estimates:
-        return law
-    source = f"{base.provenance.source}, fitted to the log of a {steps.framework} run ({log.origin})"
-    return replace(law, provenance=Provenance("fitted", source))
-
-
 def _short(scenario: Scenario) -> Scenario:
     """The same, no longer than it takes to see its step time."""
     steps = min(scenario.run.steps, MOST_SIMULATED_STEPS)
@@ -202,29 +190,25 @@ def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[
 
 
 def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -> dict[str, HoldOutError]:
-    """Of every quantity that has predictions, and of their sum, on the held-out steps."""
+    """Errors of every quantity that has predictions, and of their sum, on the held-out steps."""
+    predictions = {name: fit.predicted for name, fit in fits.items() if fit.predicted is not None}
+    predicted = {
+        name: each if len(each) == len(priced.rows) else each[priced.rows] for name, each in predictions.items()
+    }
+    logged = {name: steps.values[name] for name in ("generation", "update_actor", "sync") if name in predicted}
+    if "passes" in predicted:
+        parts = [steps.values[name] for name in ("old_log_prob", "reference") if steps.has(name)]
+        logged["passes"] = np.sum(parts, axis=0)
+    if steps.synchronous and "rest" in predicted and "update_actor" in predicted:
+        logged["step"] = steps.values["step"]
+        predicted["step"] = np.sum(list(predicted.values()), axis=0)
     held = priced.rows >= steps.held_out.start
     rows = priced.rows[held]
-    by_quantity = {}
-    for name, logged, predicted in _pairs(steps, priced, fits):
-        names = [f"step {number}" for number in steps.numbers[rows]]
-        by_quantity[name] = hold_out(predicted[held], np.maximum(logged[rows], 1e-12), names)
-    return by_quantity
-
-
-def _pairs(
-    steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]
-) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
-    predicted = {name: fit.predicted for name, fit in fits.items() if fit.predicted is not None}
-    full = {name: each if len(each) == len(priced.rows) else each[priced.rows] for name, each in predicted.items()}
-    for name in ("generation", "update_actor", "sync"):
-        if name in full:
-            yield name, steps.values[name], full[name]
-    if "passes" in full:
-        parts = [steps.values[name] for name in ("old_log_prob", "reference") if steps.has(name)]
-        yield "passes", np.sum(parts, axis=0), full["passes"]
-    if steps.synchronous and "rest" in full and "update_actor" in full:
-        yield "step", steps.values["step"], np.sum(list(full.values()), axis=0)
+    names = [f"step {number}" for number in steps.numbers[rows]]
+    return {
+        name: hold_out(predicted[name][held], np.maximum(seconds[rows], 1e-12), names)
+        for name, seconds in logged.items()
+    }
 
 
 def _profile(
@@ -236,7 +220,11 @@ def _profile(
     held: HeldOutSteps,
 ) -> Profile:
     """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
-    law, pool = _law(resolved, engine, log, steps), resolved.pools[0]
+    pool = resolved.pools[0]
+    law = pool.law.calibrated(engine.scale, engine.offset_seconds)
+    if engine.estimates:
+        source = f"{pool.law.provenance.source}, fitted to the log of a {steps.framework} run ({log.origin})"
+        law = replace(law, provenance=Provenance("fitted", source))
     overall = errors.get("generation")
     if overall is None:
         error, first = round(abs(held.error), 5), steps.numbers[steps.held_out.start]

@@ -8,6 +8,7 @@ With layer-time tables of the GPU the law is theirs, and the terms that no table
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,10 @@ def _fit(
 ) -> tuple[StepTimeModel, tuple[LogEstimate, ...], dict[str, str], list[str]]:
     limits, asynchronous = engine_limits(run), run.settings.async_scheduling is not False
     columns = {"lengths": "input_toks, output_toks", "times": "queued_ts, first_token_ts, last_token_ts"}
-    kernels = _tables(run, folder, tables)
+    kernels = tables
+    if kernels is None:
+        with suppress(ParameterError):
+            kernels = find_tables(folder, run.settings)
     measured = _latencies(run.timelines)
 
     def residuals(law: StepTimeModel) -> NDArray[np.float64]:
@@ -97,21 +101,11 @@ def _fit(
     source = "mean latencies, all requests replayed"
     reach = _reach(values, lambda at: residuals(with_terms(priced, Terms(*at))))
     names = (HOST, ALL_REDUCE)[: len(values)]
-    estimates = tuple(_estimate(*one, source) for one in zip(names, values, reach, strict=True))
+    estimates = tuple(
+        LogEstimate(name, float(value), float(value - half), float(value + half), source)
+        for name, value, half in zip(names, values, reach, strict=True)
+    )
     return with_terms(priced, terms), estimates, columns, []
-
-
-def _tables(run: RecordedRun, folder: Path, tables: Path | None) -> Path | None:
-    if tables is not None:
-        return tables
-    try:
-        return find_tables(folder, run.settings)
-    except ParameterError:
-        return None
-
-
-def _estimate(name: str, value: float, reach: float, source: str) -> LogEstimate:
-    return LogEstimate(name, float(value), float(value - reach), float(value + reach), source)
 
 
 def _latencies(timelines: tuple[Timeline, ...]) -> NDArray[np.float64]:
@@ -177,7 +171,8 @@ def _scenario(run: RecordedRun, folder: Path) -> Scenario:
     """The run as a scenario: lengths as they were, arrivals at random at their mean rate, no training."""
     settings, timelines = run.settings, run.timelines
     limits, gpus = engine_limits(run), settings.tensor_parallel
-    span = max(timeline.queued_seconds for timeline in timelines)
+    rate = (len(timelines) - 1) / max(timeline.queued_seconds for timeline in timelines)
+    admission = {"use": "open-arrivals", "requests_per_second": round(rate, 4)}
     tree: dict[str, Any] = {
         "name": f"{run.name}, as recorded",
         "model": model(settings.model).name,
@@ -199,7 +194,7 @@ def _scenario(run: RecordedRun, folder: Path) -> Scenario:
             "prompt_tokens": {"law": "empirical", "values": [timeline.input_tokens for timeline in timelines]},
             "response_tokens": {"law": "empirical", "values": [timeline.output_tokens for timeline in timelines]},
         },
-        "policy": {"parts": {**_SERVING, "admission": _arrivals((len(timelines) - 1) / span)}},
+        "policy": {"parts": {**_SERVING, "admission": admission}},
         "run": {"steps": 2, "warmup_steps": 1, "replications": 2},
     }
     return Scenario.model_validate(tree)
@@ -212,10 +207,6 @@ _SERVING: dict[str, Any] = {
     "dispatch": {"use": "least-in-flight"},
     "placement": {"use": "disaggregated"},
 }
-
-
-def _arrivals(requests_per_second: float) -> dict[str, Any]:
-    return {"use": "open-arrivals", "requests_per_second": round(requests_per_second, 4)}
 
 
 def _device(folder: Path) -> str:

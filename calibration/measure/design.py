@@ -83,7 +83,12 @@ def make_design(limits: StepLimits) -> StepDesign:
     if not initial:
         raise ParameterError("max_num_seqs", limits, "an engine that can hold at least one sequence")
     between = _possible(limits, fine)
-    checks = between[1::6] + _possible(limits, _mixed(limits))
+    mixed = [
+        StepPoint(decodes=batch, context=context, chunks=chunks, tokens=tokens)
+        for batch in _geometric(4, limits.max_num_seqs, 8)
+        for context, chunks, tokens in ((256, 1, 64), (128, 2, 256), (512, 1, limits.max_num_batched_tokens // 2))
+    ]
+    checks = between[1::6] + _possible(limits, mixed)
     return StepDesign(initial, tuple(sorted({*initial, *between} - set(checks))), checks)
 
 
@@ -142,13 +147,6 @@ def _prefills(limits: StepLimits, factor: int) -> Iterator[StepPoint]:
             yield StepPoint(chunks=chunks, tokens=tokens)
     for chunks in (2, 4):
         yield StepPoint(chunks=chunks, tokens=max(1, most // chunks))
-
-
-def _mixed(limits: StepLimits) -> Iterator[StepPoint]:
-    for batch in _geometric(4, limits.max_num_seqs, 8):
-        yield StepPoint(decodes=batch, context=256, chunks=1, tokens=64)
-        yield StepPoint(decodes=batch, context=128, chunks=2, tokens=256)
-        yield StepPoint(decodes=batch, context=512, chunks=1, tokens=limits.max_num_batched_tokens // 2)
 
 
 def _geometric(first: int, last: int, factor: int) -> list[int]:

@@ -68,7 +68,9 @@ def _agreement(axes: Axes, kind: str, step: StepFit, measured: np.ndarray, fitte
     axes.plot(ends, ends, color=GREY, lw=1)
     axes.scatter(measured, fitted, s=16, color=KINDS[kind], alpha=0.8, lw=0)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel=f"{_measured(step)} step time (ms)")
-    axes.set_title(f"{TITLES[kind]}: {_error(step, kind)}", fontsize=11)
+    error = step.evidence.hold_out_by_kind.get(kind)
+    shown = "" if error is None else f"median {error.median:.1%}, p95 {error.p95:.1%}"
+    axes.set_title(f"{TITLES[kind]}: {shown}", fontsize=11)
     # Numbers instead of powers of ten, a few on each axis.
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -81,8 +83,3 @@ def _agreement(axes: Axes, kind: str, step: StepFit, measured: np.ndarray, fitte
 def _measured(step: StepFit) -> str:
     """What the fit is held against: tables are interpolations, not timed steps."""
     return "tabulated" if step.evidence.provenance.kind == "silicon-table" else "measured"
-
-
-def _error(step: StepFit, kind: str) -> str:
-    error = step.evidence.hold_out_by_kind.get(kind)
-    return "" if error is None else f"median {error.median:.1%}, p95 {error.p95:.1%}"

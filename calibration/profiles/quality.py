@@ -81,7 +81,11 @@ def _misses(profile: Profile) -> Iterator[str]:
 
 def _of_kind(kind: str, error: HoldOutError, evidence: Evidence) -> ProfileQuality:
     floor = evidence.noise_floor.get(kind.rsplit(": ", 1)[-1], 0.0)
-    level = _level(error, floor)
+    level: Level = "poor"
+    if error.median <= max(GOOD[0], floor) and error.p95 <= max(GOOD[1], 3 * floor):
+        level = "good"
+    elif error.median <= max(USABLE[0], floor) and error.p95 <= max(USABLE[1], 3 * floor):
+        level = "usable"
     reason = f"{kind} is off by {error.median:.1%} (median), {error.p95:.1%} (p95) at points not fitted"
     noise = f"; repeats differ by {floor:.1%}" if floor else ""
     if evidence.provenance.is_estimate and level == "good":
@@ -89,10 +93,3 @@ def _of_kind(kind: str, error: HoldOutError, evidence: Evidence) -> ProfileQuali
     if error.points < FEWEST_POINTS and level == "good":
         return ProfileQuality("usable", f"{kind} has only {error.points} held-out points")
     return ProfileQuality(level, reason + noise)
-
-
-def _level(error: HoldOutError, floor: float) -> Level:
-    for level, (median, p95) in zip(LEVELS, (GOOD, USABLE), strict=False):
-        if error.median <= max(median, floor) and error.p95 <= max(p95, 3 * floor):
-            return level
-    return "poor"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from calibration.profiles.quality import LEVELS, ProfileQuality, profile_quality
+from calibration.profiles.quality import LEVELS, profile_quality
 from rlsim.costs.evidence import Evidence
 from rlsim.costs.profile import Profile
 from rlsim.costs.sections import StepFit
@@ -35,7 +35,14 @@ def listing(profiles: Iterable[Profile]) -> str:
 
 def listing_json(profiles: Iterable[Profile]) -> str:
     """The same as JSON."""
-    return json.dumps([_record(profile) for profile in profiles], indent=1) + "\n"
+    identity = ("name", "model", "device", "tensor_parallel", "expert_parallel", "engine", "engine_version")
+    records = []
+    for profile in profiles:
+        errors = {kind: asdict(error) for kind, error in profile.hold_out_by_kind.items()} if profile.step else {}
+        quality = asdict(profile_quality(profile))
+        record = {key: getattr(profile, key) for key in identity}
+        records.append(record | {"hold_out_by_kind": errors, "verdict": quality})
+    return json.dumps(records, indent=1) + "\n"
 
 
 def shown(profile: Profile) -> str:
@@ -52,28 +59,14 @@ def _row(profile: Profile) -> tuple[str, ...]:
     evidence = next(iter(profile.evidences.values()), None)
     kind = evidence.provenance.kind if evidence else "-"
     engine = f"{profile.engine} {profile.engine_version}"
-    errors = profile.hold_out_by_kind if profile.step else {}
+    errors, quality = profile.hold_out_by_kind if profile.step else {}, profile_quality(profile)
     return (
         profile.name,
         engine,
         kind,
         *(f"{errors[name].median:.1%} / {errors[name].p95:.1%}" if name in errors else "-" for name in STEP_KINDS),
-        _short(profile_quality(profile)),
+        f"{quality.level}, misses {quality.misses}" if quality.misses else quality.level,
     )
-
-
-def _short(quality: ProfileQuality) -> str:
-    return f"{quality.level}, misses {quality.misses}" if quality.misses else quality.level
-
-
-def _record(profile: Profile) -> dict[str, object]:
-    errors = {kind: asdict(error) for kind, error in profile.hold_out_by_kind.items()} if profile.step else {}
-    identity = ("name", "model", "device", "tensor_parallel", "expert_parallel", "engine", "engine_version")
-    return {
-        **{key: getattr(profile, key) for key in identity},
-        "hold_out_by_kind": errors,
-        "verdict": asdict(profile_quality(profile)),
-    }
 
 
 def _lines(profile: Profile) -> Iterator[str]:

@@ -150,12 +150,12 @@ def read_cases(file: Path) -> list[TableCase]:
         rows = csv.DictReader(lines)
         if tuple(rows.fieldnames or ()) != COLUMNS:
             raise ParameterError("cases", f"{file}: {rows.fieldnames}", f"the columns {', '.join(COLUMNS)}")
-        return [_case(row, f"{file}:{rows.line_num}") for row in rows]
-
-
-def _case(row: dict[str, str], where: str) -> TableCase:
-    try:
-        sizes = int(row["tensor_parallel"]), int(row["expert_parallel"])
-        return TableCase(row["model"], row["device"], *sizes, row["backend"])
-    except (TypeError, ValueError) as error:
-        raise ParameterError("cases", f"{where}: {error}", "a model, a device, two sizes and a backend") from error
+        cases = []
+        for row in rows:
+            try:
+                sizes = int(row["tensor_parallel"]), int(row["expert_parallel"])
+                cases.append(TableCase(row["model"], row["device"], *sizes, row["backend"]))
+            except (TypeError, ValueError) as error:
+                value = f"{file}:{rows.line_num}: {error}"
+                raise ParameterError("cases", value, "a model, a device, two sizes and a backend") from error
+        return cases

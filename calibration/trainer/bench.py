@@ -60,7 +60,9 @@ class TrainerBench:
         model.set_attn_implementation(ATTENTION)
         self.model = _sharded(torch, model.train(), recipe)
         self._parameters = list(self.model.parameters())
-        self._masters = self._parameters if recipe.ranks > 1 else _masters(torch, self._parameters)
+        self._masters = self._parameters
+        if recipe.ranks == 1:
+            self._masters = [torch.nn.Parameter(parameter.detach().float()) for parameter in self._parameters]
         self._optimizer = torch.optim.AdamW(self._masters, lr=LEARNING_RATE, fused=True)
         self._own_core = recipe.device == "cpu" and recipe.ranks == 1
         self._draw = torch.Generator().manual_seed(rank)
@@ -82,7 +84,8 @@ class TrainerBench:
         """
         if point.work == "update":
             self._pass((16,), "packed", train=True)
-        parts = _cut(point)
+        size = max(1, -(-len(point.lengths) // point.micro_batches))
+        parts = [point.lengths[start : start + size] for start in range(0, len(point.lengths), size)]
         self._wait()
         watch = Stopwatch(self._own_core)
         self._work(point, parts)
@@ -215,10 +218,6 @@ def _sharded(torch: Any, model: Any, recipe: TrainerRecipe) -> Any:
     return fully_shard(model, mp_policy=precision)
 
 
-def _masters(torch: Any, parameters: list[Any]) -> list[Any]:
-    return [torch.nn.Parameter(parameter.detach().float()) for parameter in parameters]
-
-
 def _segmented_attention(
     module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float | None = None, **arguments: Any
 ) -> tuple[Any, None]:
@@ -231,9 +230,3 @@ def _segmented_attention(
     parts = zip(*(tensor.split(segments, dim=2) for tensor in (query, key, value)), strict=True)
     mixed = [attend(*part, is_causal=True, scale=scaling, enable_gqa=grouped) for part in parts]
     return torch.cat(mixed, dim=2).transpose(1, 2).contiguous(), None
-
-
-def _cut(point: TrainerPoint) -> list[tuple[int, ...]]:
-    """The samples of each micro-batch: contiguous and equal in number."""
-    each = max(1, -(-len(point.lengths) // point.micro_batches))
-    return [point.lengths[start : start + each] for start in range(0, len(point.lengths), each)]

@@ -242,7 +242,9 @@ class _Comparison:
             while self._agenda and self._agenda[0][0] <= self.step:
                 event = heapq.heappop(self._agenda)[2]
                 if isinstance(event, Arrive):
-                    self._add(event)
+                    self.candidate.add(event.request())
+                    self._requests[event.sample] = request = event.request()
+                    self.reference.add(request)
                 elif isinstance(event, AbortEvent):
                     self._abort(event)
                 else:
@@ -259,11 +261,6 @@ class _Comparison:
                 elif self.reference.has_requests():
                     raise _Difference("stalled", self.step, "nothing to schedule", "requests left")
         self._expect("state", self.candidate.has_requests(), False)
-
-    def _add(self, arrival: Arrive) -> None:
-        self.candidate.add(arrival.request())
-        self._requests[arrival.sample] = request = arrival.request()
-        self.reference.add(request)
 
     def _abort(self, event: AbortEvent) -> None:
         actual, known = self.candidate.abort(event.sample), self.reference.abort(event.sample)
