@@ -99,9 +99,9 @@ def hold_out(predicted: NDArray[np.float64], measured: NDArray[np.float64], name
 
 
 ROUNDS = 8
-"""In which model and factor are fitted in turn."""
+"""Rounds in which model and factor are fitted in turn."""
 LEAST_WEIGHT = 20.0
-"""Of what ran beside, and of what ran alone, for a factor to be told from the model."""
+"""Least weight of what ran beside, and of what ran alone, for a factor to be told from the model."""
 
 
 def fit_contention(

@@ -1,6 +1,6 @@
 """Standard errors of what maximises a sum over independent parts, right for parts of another distribution too.
 
-The sandwich of Huber (1967) and White (1982): the inverse curvature on both sides of the outer product of the scores.
+Huber (1967) and White (1982): the inverse curvature on both sides of the outer product of the scores.
 """
 
 from __future__ import annotations

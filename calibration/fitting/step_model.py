@@ -81,7 +81,7 @@ def hold_out_error(law: StepTimeModel, samples: Sequence[StepSample]) -> HoldOut
 
 
 def hold_out_by_kind(law: StepTimeModel, samples: Sequence[StepSample]) -> dict[str, HoldOutError]:
-    """The same for each kind of step that occurs."""
+    """Hold-out error for each kind of step that occurs."""
     kinds = sorted({sample.kind for sample in samples})
     return {kind: hold_out_error(law, [s for s in samples if s.kind == kind]) for kind in kinds}
 

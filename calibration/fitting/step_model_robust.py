@@ -149,8 +149,8 @@ def information(samples: Sequence[StepSample], law: StepTimeModel, knots: Knots)
     """Regressors of relative errors, one row a sample: what a measurement there says of each unknown."""
     predicted = np.array([predicted_seconds(law, sample) for sample in samples])
     rows = regressors(samples, knots) / np.maximum(predicted, 1e-12)[:, None]
-    typical = np.abs(rows).max(axis=0)
-    scaled: NDArray[np.float64] = rows / np.where(typical > 0, typical, 1.0)
+    largest = np.abs(rows).max(axis=0)
+    scaled: NDArray[np.float64] = rows / np.where(largest > 0, largest, 1.0)
     return scaled
 
 

@@ -49,9 +49,9 @@ class LiveStepFit:
 
     coefficients: dict[str, float]
     factor: float
-    """Of steps while the trainer computes."""
+    """Factor on steps while the trainer computes."""
     scale: float
-    """By which they were stretched to the sum of the steps."""
+    """Factor by which they were stretched to the sum of the steps."""
     median_error: float
     """Relative, over the fitted points."""
     points: int
@@ -131,13 +131,13 @@ def fit_steps(windows: Sequence[WindowRow], beside: Sequence[float] = ()) -> Liv
 
 
 def training_shares(log: RunLog) -> list[float]:
-    """Of every window, the share of its time in which the trainer computed."""
+    """Share of each window in which the trainer computed."""
     phases = [(row.start, row.end) for row in log.spans if row.who == TRAINER and row.what not in BETWEEN]
     return overlap_shares([(row.start, row.end) for row in log.windows], phases)
 
 
 def _seconds_per_step(rows: Sequence[WindowRow]) -> NDArray[np.float64]:
-    """With the gap before a window, where it is shorter than a step of it."""
+    """Seconds a step of each window, with the gap before it where that is shorter than a step of it."""
     order = sorted(range(len(rows)), key=lambda place: (rows[place].replica, rows[place].start))
     ticks = [row.end - row.start for row in rows]
     for before, after in pairwise(order):

@@ -56,7 +56,7 @@ def fit_trainer_phases(runs: Sequence[FinishedRun]) -> tuple[dict[str, Any], flo
 
 
 def _factor(rows: Sequence[Timed]) -> float:
-    """Of the passes of all trainings while engines run."""
+    """Factor on the passes of all trainings while engines run."""
     design = np.array([(row["pass"] + row["traffic"], row["forward_pass"], row["micro_batches"]) for row in rows])
     seconds = np.array([row["update"] + row["forward"] for row in rows])
     shares = np.array([row["beside"] for row in rows])
@@ -104,7 +104,7 @@ def _trainings(run: FinishedRun) -> Iterator[Timed]:
 
 
 def _engine_shares(log: RunLog) -> list[float]:
-    """Of every training, the share of its time in which an engine ran."""
+    """Share of each training in which an engine ran."""
     windows = [row for row in log.windows if row.steps]
     spans = [(phases[0].start, phases[-1].end) if phases else (0, 0) for phases in phases_of(log)]
     joined: list[Interval] = []

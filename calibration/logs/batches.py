@@ -39,9 +39,9 @@ class PricedSteps:
     rows: NDArray[np.int_]
     """Which of the steps."""
     engine_seconds: NDArray[np.float64]
-    """Of the slowest replica, from the first admission to the last token."""
+    """Seconds of the slowest replica, from the first admission to the last token."""
     engine_steps: NDArray[np.float64]
-    """Of the same replica."""
+    """Steps of the slowest replica."""
     forward_seconds: NDArray[np.float64]
     """One log-probability pass at full utilisation."""
     update_seconds: NDArray[np.float64]
@@ -107,7 +107,7 @@ def _with_mean(shape: NDArray[np.float64], mean: float, longest: int, at_top: in
 
 
 def full_speed(training: TrainingCost) -> TrainingCost:
-    """The same trainer at full utilisation and without overheads: the work, in seconds."""
+    """The trainer at full utilisation and without overheads: the work, in seconds."""
     return training.replace(
         mfu=1.0,
         logprob_mfu=1.0,
@@ -121,7 +121,7 @@ def full_speed(training: TrainingCost) -> TrainingCost:
 
 
 def optimizer_seconds(training: TrainingCost, samples: int) -> float:
-    """Of all optimizer steps of a training step, without the overhead of an update."""
+    """Seconds of all optimizer steps of a training step, without the overhead of an update."""
     bare = full_speed(training)
     return bare.config.epochs * min(bare.config.updates_per_step, samples) * bare.optimizer_seconds()
 

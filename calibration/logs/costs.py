@@ -35,11 +35,11 @@ NOT_TOLD = {
 }
 """Keys of the trainer that a log cannot tell from its utilisation, which stands for all of them."""
 LEAST_RATIO_VARIATION = 0.02
-"""Of base seconds a step, below which a factor and an overhead of every engine step cannot be told apart."""
+"""Variation of base seconds a step, below which a factor and an overhead of every engine step cannot be told apart."""
 IMPOSSIBLE = 0.5
 """Share of the time to read the weights below which a decode step is not believed (speculation allowed for)."""
 OVERLAP = 0.02
-"""Of the step: how much more than it its timers may sum to."""
+"""Share of the step by which its timers may sum to more than it."""
 SURPRISE = 1.75
 """Half 95 % intervals (3.5 standard errors) that a constant which was not expected must be above zero."""
 

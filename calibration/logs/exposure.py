@@ -103,7 +103,7 @@ def exposure(replayed: Replayed, count: int) -> NDArray[np.float64]:
 def _intervals(
     exposed: NDArray[np.float64], measured: NDArray[np.float64], values: NDArray[np.float64]
 ) -> tuple[tuple[LogEstimate, ...], list[str]]:
-    """Of the coefficients that are above zero, from sums over blocks of requests."""
+    """Intervals of the coefficients that are above zero, from sums over blocks of requests."""
     above = [n for n in range(len(NAMES)) if values[n] > 0]
     halves = np.array_split(np.arange(len(measured)), 2)
     blocks = [part for latencies in halves for part in np.array_split(latencies, BLOCKS)]

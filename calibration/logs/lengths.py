@@ -31,7 +31,7 @@ SIGMAS = (0.02, 3.0)
 MOSTLY_AT_CAP = 0.5
 """Share of steps whose longest response is at the cap from which the longest says too little."""
 TREND = 0.05
-"""Relative change over the log from which it is worth a word."""
+"""Relative change over the log from which it is reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class LogReport:
     held_out: Mapping[str, HoldOutError]
     """Errors on the part that was not fitted to, by quantity."""
     summary: str = ""
-    """Of the simulated run against the held-out part."""
+    """Summary of the simulated run against the held-out part."""
 
     def lines(self) -> Iterator[str]:
         """Everything, a line each."""
@@ -61,7 +61,7 @@ class LogReport:
 
 
 def report_of(reproduction: Reproduction) -> LogReport:
-    """Of a log of training steps."""
+    """The report of a log of training steps."""
     steps = reproduction.steps
     fitted = steps.fitted.stop
     held = reproduction.held

@@ -51,13 +51,13 @@ class HeldOutSteps:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What a log was worth."""
+    """What a log identifies, and how well it is reproduced."""
 
     steps: LoggedSteps
     estimates: tuple[LogEstimate, ...]
     unidentified: tuple[str, ...]
     scenario: Scenario
-    """With the fitted numbers; its profile is beside it, as ``profile.json``."""
+    """The base with the fitted numbers; its profile is beside it, as ``profile.json``."""
     profile: Profile
     by_quantity: dict[str, HoldOutError]
     """Errors on the held-out steps, each priced from its own logged lengths."""
@@ -155,7 +155,7 @@ def _cost_fits(steps: LoggedSteps, resolved: ResolvedScenario, priced: PricedSte
 
 
 def _short(scenario: Scenario) -> Scenario:
-    """The same, no longer than it takes to see its step time."""
+    """The scenario, no longer than it takes to see its step time."""
     steps = min(scenario.run.steps, MOST_SIMULATED_STEPS)
     return override(scenario, {"run.steps": steps, "run.warmup_steps": min(scenario.run.warmup_steps, steps - 1)})
 

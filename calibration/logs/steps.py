@@ -34,7 +34,7 @@ class LoggedSteps:
     step_is_sum: bool
     """Whether the step's time is the sum of the other timers, so that nothing else is in it."""
     numbers: NDArray[np.int_]
-    """Of the steps, as logged."""
+    """Numbers of the steps, as logged."""
     values: Mapping[str, NDArray[np.float64]]
     columns: Mapping[str, str]
     """Where each quantity comes from."""

@@ -36,7 +36,7 @@ FEWEST_INTERVALS = 9
 STEADY = 0.15
 """Relative change of the running requests over an interval up to which their mean stands for them."""
 COLUMNS = ("base_seconds", "per_sequence_seconds", "per_kv_token_seconds", "per_prefill_token_seconds")
-"""Of the affine law, as a scenario names them."""
+"""Coefficients of the affine law, as a scenario names them."""
 
 
 class StatLine(NamedTuple):
@@ -107,7 +107,7 @@ class Interval(NamedTuple):
 
 
 def intervals(lines: StatLines, kv_tokens: int) -> Iterator[Interval]:
-    """Those in which about as many requests ran at the end as at the start."""
+    """Intervals in which about as many requests ran at the end as at the start."""
     for stats in lines.engines.values():
         for before, after in pairwise(stats):
             running = (before.running + after.running) / 2

@@ -1,7 +1,7 @@
 """Campaigns: points timed pass by pass on a machine that others use too, within a budget, each kept at once.
 
 The host is the noise: it is slow for seconds at a time, so repeats of one point in a row would all be slow together.
-A pass visits its points in a random order of its own. What was measured is in a journal as it comes: an interrupted
+A pass measures its points in a random order of its own. What was measured is in a journal as it comes: an interrupted
 calibration goes on where it stopped.
 """
 
@@ -84,7 +84,7 @@ class Campaign(ABC, Generic[PointT, MeasurementT]):
 
 @dataclass(kw_only=True)
 class RepeatedCampaign(Campaign[int, Timing]):
-    """The same numbered points in every pass, until ``interval`` of their table is below ``tight``."""
+    """Numbered points, all of them in every pass, until ``interval`` of their table is below ``tight``."""
 
     points: int
     seconds_of: Callable[[int], float]

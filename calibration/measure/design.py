@@ -1,4 +1,4 @@
-"""Which points are worth measuring: a geometric grid, and the candidates that would tighten the fit most.
+"""Which points to measure: a geometric grid, and the candidates that would tighten the fit most.
 
 A point is possible when the engine can hold it in one step: sequences, tokens, the longest sequence and KV blocks. Of
 the possible ones some are never fitted (*checks*): points between the grid's, and every mixed step.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROWTH_TOKENS = 32
 """Tokens a decode may grow by while it settles and is timed."""
 RIDGE = 1e-6
-"""Information on every coefficient before anything is measured, in units of one exact visit."""
+"""Information on every coefficient before anything is measured, in units of one exact measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ def choose(
     """Candidates that lower the mean variance of the law over the domain most for their time, until the budget is full.
 
     ``rows`` are the candidates' regressors for relative errors (regressors / predicted seconds), ``domain`` the same
-    of all steps that the law is for, ``information`` what the visits so far give, ``seconds`` what a visit takes.
+    of all steps that the law is for, ``information`` what the measurements so far give, ``seconds`` what one takes.
     Greedy; a candidate is taken at most twice (V-optimality: Atkinson, Donev and Tobias, Optimum Experimental
-    Designs, 2007, chapter 10; the determinant would be raised by many cheap visits to what is known well already).
+    Designs, 2007, chapter 10; the determinant would be raised by many cheap ones of what is known well already).
     """
     inverse = np.linalg.inv(information + RIDGE * np.eye(len(information)))
     wanted = domain.T @ domain / len(domain)

@@ -92,7 +92,7 @@ def driver() -> str:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of those that are installed, and of Python."""
+    """Versions of those that are installed, and of Python."""
     installed = {"python": platform.python_version()}
     for package in packages:
         try:

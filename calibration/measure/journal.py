@@ -90,7 +90,7 @@ class MeasurementJournal(Generic[MeasurementT]):
         self.records: list[dict[str, Any]] = []
         """Lines that are no measurements, each with the key ``record``."""
         self.used_seconds = 0.0
-        """Of the budget, by all runs so far, where the lines say it."""
+        """Seconds of the budget used by all runs so far, where the lines say it."""
         self._lines = LineFile(file, header)
         for number, line in enumerate(self._lines.lines, start=2):
             try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 QUANTILE = 0.25
-"""Of the measurements of a point: interference only ever adds time, on shared machines up to a factor of two for
+"""Share of the measurements of a point: interference only ever adds time, on shared machines up to a factor of two for
 seconds, so a low quantile lies among the undisturbed ones while fewer than three in four are disturbed; the minimum
 would also take the luckiest noise."""
 UNDISTURBED_CPU_SHARE = 0.95
@@ -37,7 +37,7 @@ class Timing:
     """Seconds of a point, by its number in the design, in one pass."""
 
     number: int
-    """Of the pass; even ones are fitted, odd ones judge."""
+    """Number of the pass; even ones are fitted, odd ones judge."""
     point: int
     seconds: float
 
@@ -57,7 +57,7 @@ class StepMeasurement:
 
     point: StepPoint
     number: int
-    """Of the pass; even ones are fitted, odd ones judge."""
+    """Number of the pass; even ones are fitted, odd ones judge."""
     seconds: float
     """Median of the undisturbed steps; where there is none, of the CPU time of all, to which the caches that others
     have filled still add."""
@@ -68,7 +68,7 @@ class StepMeasurement:
     reference_seconds: float
     """Time of a fixed piece of work, the slower of before and after."""
     used_seconds: float
-    """Of the budget, at the end of the measurement."""
+    """Seconds of the budget that were used at the end of the measurement."""
 
     @property
     def sample(self) -> StepSample:
@@ -104,7 +104,7 @@ MeasurementT = TypeVar("MeasurementT", Timing, StepMeasurement)
 
 
 def split(measurements: Sequence[MeasurementT]) -> tuple[list[MeasurementT], list[MeasurementT]]:
-    """Those of even passes, to be fitted, and those of odd ones, to judge by."""
+    """Measurements of even passes, to be fitted, and those of odd ones, to judge by."""
     even = [measurement for measurement in measurements if measurement.number % 2 == 0]
     return even, [measurement for measurement in measurements if measurement.number % 2 == 1]
 

@@ -17,7 +17,7 @@ class StepPoint:
     """Tokens of each decode, the one computed in the step included."""
     chunks: int = 0
     tokens: int = 0
-    """Of each chunk."""
+    """Tokens of each chunk."""
     cached: int = 0
     """Tokens before each chunk that are computed already: an earlier chunk or a hit of the prefix cache."""
 

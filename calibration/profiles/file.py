@@ -12,7 +12,7 @@ from rlsim.costs.profile import Profile, load_profile
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Of what a section is; ``model`` is empty where it does not matter (transport)."""
+    """Model, device and engine that a section describes; ``model`` is empty where it does not matter (transport)."""
 
     model: str
     device: str

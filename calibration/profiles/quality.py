@@ -16,7 +16,7 @@ LEVELS: tuple[Level, ...] = ("good", "usable", "poor")
 GOOD = (0.03, 0.10)
 """Median and 95th percentile of the hold-out error up to which a fit is good."""
 USABLE = (0.10, 0.30)
-"""The same of a fit that is usable; beyond it is poor."""
+"""Median and 95th percentile up to which a fit is usable; beyond them it is poor."""
 FEWEST_POINTS = 10
 """Held-out points of a kind below which a good figure may be luck."""
 

@@ -34,7 +34,7 @@ def listing(profiles: Iterable[Profile]) -> str:
 
 
 def listing_json(profiles: Iterable[Profile]) -> str:
-    """The same as JSON."""
+    """Profiles and their errors as JSON."""
     identity = ("name", "model", "device", "tensor_parallel", "expert_parallel", "engine", "engine_version")
     records = []
     for profile in profiles:
@@ -51,7 +51,7 @@ def shown(profile: Profile) -> str:
 
 
 def shown_json(profile: Profile) -> str:
-    """The same as JSON, with all of the profile."""
+    """One profile in full, with its verdict, as JSON."""
     return json.dumps(profile.as_dict() | {"verdict": asdict(profile_quality(profile))}, indent=1) + "\n"
 
 

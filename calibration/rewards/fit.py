@@ -2,9 +2,9 @@
 
 Successes of a group are binomial given its prompt's score, whose logit is level + spread * score + what was gained by
 its version: by all prompts, and by this one from its own earlier groups (``calibration.rewards.own_gains``). Scores are
-integrated out on a grid, visit by visit: what earlier groups of a prompt say of its score is carried to the next one,
-as if scores drifted without memory, which is exact for two visits and where they do not drift. Intervals are sandwich
-intervals over prompts, which allow for that. With one run progress is counted as if every update was uniform and
+integrated out on a grid, group by group: what earlier groups of a prompt say of its score is carried to the next one,
+as if scores drifted without memory, which is exact for two groups and where they do not drift. Huber-White
+intervals over prompts allow for that. With one run progress is counted as if every update was uniform and
 on-policy; with several, by what each step was trained on, and the exponent of information is found with the rest.
 A minority of prompts that nothing solves is a kind of its own: it makes the spread of the others look larger.
 """
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from calibration.fitting.standard_errors import STEP, Z95, standard_errors
-from calibration.rewards.lengths import LengthRatios, LengthVisits, fit_lengths
+from calibration.rewards.lengths import GroupLengths, LengthRatios, fit_lengths
 from calibration.rewards.log import RewardLog
-from calibration.rewards.own_gains import OwnGains, dealt
+from calibration.rewards.own_gains import OwnGains, allocated_shares
 from rlsim.core.errors import ParameterError
 from rlsim.learning.gains import gains_named
 from rlsim.learning.information import reference_variance
@@ -54,7 +54,7 @@ TRANSFERS = (0.0, MOST_TRANSFER)
 STUCK_SHARES = (0.0, 0.5)
 LEAST_CHANCE = 1e-300
 LEAST_WIDTH = 1e-3
-"""Of an interval of persistence that a run tells."""
+"""Least width of an interval of persistence that a run identifies."""
 _LEAST_VARIANCE = 1e-9
 
 
@@ -93,9 +93,9 @@ class LearningFit:
     loss: float
     """Negative log-likelihood a sample of the prompts held out, nats."""
     loss_of_one_rate: float
-    """The same if all samples succeeded equally often."""
+    """Negative log-likelihood a sample if all samples succeeded equally often."""
     prompts: int
-    visits: int
+    groups: int
     settings: LearningSettings
     lengths: LengthRatios | None = None
     """None: the log does not say how long samples are."""
@@ -128,7 +128,7 @@ class Likelihood:
     """Log-likelihood of a log by prompt, as a function of (logit mean, log spread, persistence, pace, transfer, stuck).
 
     With several runs of the exponent of information in place of transfer, which is then 1. Pace is the updates of the
-    whole log over those to half of the way. ``shares`` are those of ``calibration.rewards.own_gains.dealt``.
+    whole log over those to half of the way. ``shares`` are those of ``calibration.rewards.own_gains.allocated_shares``.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class Likelihood:
         self.last_update = max(1.0, float(log.version.max()) * settings.updates_per_version)
         _, begin, self.owner = np.unique(log.prompt, return_index=True, return_inverse=True)
         rank = np.arange(len(log.prompt)) - begin[self.owner]
-        self._visits = [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
-        """First visits of prompts, second ones, and so on."""
+        self._groups = [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
+        """Rows of the first groups of prompts, of the second ones, and so on."""
         before = np.maximum(0, np.arange(len(rank)) - 1)
         # the correlation of the drifts of rlsim.learning.prompts at two versions
         first, second = log.version[before] / settings.drift_versions, log.version / settings.drift_versions
@@ -152,7 +152,7 @@ class Likelihood:
         kept = np.where(apart == 0, np.cos(a - b), np.where(apart == 1, np.sin(a) * np.cos(b), 0.0))
         self._kept: NDArray[np.float64] = np.round(kept, 2).astype(np.float64)
         untold = {
-            2: len(self._visits) == 1,
+            2: len(self._groups) == 1,
             TRANSFER: self.runs == 1 and (not self._own.told or settings.gains == "reinforced"),
             STUCK: not settings.has_stuck,
         }
@@ -179,38 +179,38 @@ class Likelihood:
         return (1 - stuck, stuck), (0.0, STUCK_OFFSET)
 
     def transfer(self, x: NDArray[np.float64]) -> float:
-        """That of these unknowns; 1 where it is none of them."""
+        """Transfer of these unknowns; 1 where it is none of them."""
         if self.runs > 1 or TRANSFER not in self.free:
             return 1.0
         return min(MOST_TRANSFER, max(0.0, float(x[TRANSFER])))
 
     def by_prompt(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Log-likelihood of each prompt, without constants: of each visit given those before."""
-        return np.bincount(self.owner, self.by_visit(x)[0]).astype(np.float64)
+        """Log-likelihood of each prompt, without constants: of each group given those before."""
+        return np.bincount(self.owner, self.by_group(x)[0]).astype(np.float64)
 
-    def by_visit(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Log-likelihood of each visit given those of its prompt before, and what is believed of its score after it.
+    def by_group(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Log-likelihood of each group given those of its prompt before, and what is believed of its score after it.
 
-        Shapes (visits,) and (visits, kinds * scores of the grid), of one kind of prompts after the other.
+        Shapes (groups,) and (groups, kinds * scores of the grid), of one kind of prompts after the other.
         """
         scores, law = self._of_scores(x), np.outer(self._kinds(x)[0], DENSITY).ravel()
         chances, beliefs = np.empty(len(scores)), np.empty_like(scores)
-        for number, visits in enumerate(self._visits):
-            prior = self._drifted(beliefs[visits - 1], self._kept[visits], float(x[2])) if number else law[None, :]
-            likely = prior * scores[visits]
-            chances[visits] = np.maximum(likely.sum(1), LEAST_CHANCE)
-            beliefs[visits] = likely / chances[visits][:, None]
+        for number, groups in enumerate(self._groups):
+            prior = self._drifted(beliefs[groups - 1], self._kept[groups], float(x[2])) if number else law[None, :]
+            likely = prior * scores[groups]
+            chances[groups] = np.maximum(likely.sum(1), LEAST_CHANCE)
+            beliefs[groups] = likely / chances[groups][:, None]
         return np.log(chances), beliefs
 
-    def lengths(self, x: NDArray[np.float64]) -> LengthVisits:
+    def lengths(self, x: NDArray[np.float64]) -> GroupLengths:
         """What the log says of lengths, beside what its rewards say of scores."""
         log = self._log
         assert log.tokens is not None
         samples = np.stack([log.samples - log.successes, log.successes], axis=1)
-        return LengthVisits(self.owner, samples, log.tokens, self.by_visit(x)[1], GRID)
+        return GroupLengths(self.owner, samples, log.tokens, self.by_group(x)[1], GRID)
 
     def _of_scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Likelihood of each visit at each score of the grid, of one kind of prompts after the other."""
+        """Likelihood of each group at each score of the grid, of one kind of prompts after the other."""
         settings = self._settings
         half = self.last_update / max(1e-9, float(x[3]))
         population = self.population(x)
@@ -231,14 +231,14 @@ class Likelihood:
         return np.asarray(np.exp(successes * logits - samples * np.logaddexp(0.0, logits))[case])
 
     def _uniform(self, curve: PopulationCurve, transfer: float) -> NDArray[np.float64]:
-        """Logits gained by each visit's prompt."""
+        """Logits gained by each group's prompt."""
         updates = np.arange(self._log.version.max() + 2) * self._settings.updates_per_version
         skills = np.array([curve.skill(float(update)) for update in updates])
         common = transfer * skills[self._log.version]
         return common if transfer == 1.0 else common + (1 - transfer) * self._own.before(np.diff(skills))
 
     def _by_batches(self, curve: PopulationCurve, exponent: float) -> NDArray[np.float64]:
-        """The same by ``rlsim.learning.dynamics`` on what was trained on before."""
+        """Logits gained, by ``rlsim.learning.dynamics`` on what was trained on before."""
         values, usual = np.empty(len(self._log.version)), float(np.median(self._log.batches[0].samples))
         for run, batches in enumerate(self._log.batches):
             progress, course = 0.0, [0.0]
@@ -255,7 +255,7 @@ class Likelihood:
     def _drifted(
         self, beliefs: NDArray[np.float64], kept: NDArray[np.float64], persistence: float
     ) -> NDArray[np.float64]:
-        """What is believed of scores by the next visit; a prompt stays of its kind."""
+        """What is believed of scores by the next group; a prompt stays of its kind."""
         drifted = np.empty_like(beliefs)
         for each in np.unique(kept):
             ahead = _next(min(LARGEST_TIE, persistence + (1 - persistence) * each))
@@ -281,7 +281,7 @@ def fit_learning(log: RewardLog, settings: LearningSettings) -> LearningFit:
             "asymptote", settings.asymptote, f"above the success of the last versions ({log.of(late).rate:.3f})"
         )
     held = (log.prompt * 2654435761 % 2**32) % HELD_OUT == 0
-    shares = dealt(log, settings.information_exponent)
+    shares = allocated_shares(log, settings.information_exponent)
     fitted = Likelihood(log.of(~held), settings, shares[~held])
     x, errors = _maximum(fitted, settings)
     if fitted.runs == 1 and TRANSFER in fitted.free and Z95 * errors[TRANSFER] >= max(x[TRANSFER], 1 - x[TRANSFER]):
@@ -305,12 +305,12 @@ def fit_learning(log: RewardLog, settings: LearningSettings) -> LearningFit:
 
 
 def _maximum(likelihood: Likelihood, settings: LearningSettings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where the likelihood is largest, and standard errors by the sandwich over prompts."""
+    """Where the likelihood is largest, and Huber-White standard errors over prompts."""
     from scipy.optimize import minimize
 
     ceiling = math.log(settings.asymptote / (1 - settings.asymptote)) - 0.05
-    worth = EXPONENTS if likelihood.runs > 1 else TRANSFERS
-    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:], worth, STUCK_SHARES]
+    transfer_bounds = EXPONENTS if likelihood.runs > 1 else TRANSFERS
+    bounds = [(BOUNDS[0][0], min(BOUNDS[0][1], ceiling)), *BOUNDS[1:], transfer_bounds, STUCK_SHARES]
     start = [min(START[0], ceiling - 0.1), *START[1:]]
     for place in set(range(len(START))) - set(likelihood.free):
         bounds[place] = (start[place], start[place])

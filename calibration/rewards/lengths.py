@@ -5,9 +5,9 @@ A sample of a prompt with this score has on average
     mean tokens * length_ratio (of its kind) * failure_ratio * difficulty_ratio^-score         if it fails,
     mean tokens * length_ratio (of its kind) * success_difficulty_ratio^-score                 if it succeeds
 
-(``rlsim.learning.dynamics``). Scores are not known: each visit's tokens, of failures and of successes apart, are
-compared with the mean of this over what the rewards up to that visit say of its prompt. The quasi-likelihood is that
-of lengths whose standard deviation goes with their mean; intervals are sandwich intervals over prompts.
+(``rlsim.learning.dynamics``). Scores are not known: each group's tokens, of failures and of successes apart, are
+compared with the mean of this over what the rewards up to that group say of its prompt. The quasi-likelihood is that
+of lengths whose standard deviation goes with their mean; intervals are Huber-White intervals over prompts.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class LengthVisits:
-    """What lengths are fitted to. Visits of a prompt are one part; shapes begin with (visits,)."""
+class GroupLengths:
+    """What lengths are fitted to. Groups of a prompt are one part; shapes begin with (groups,)."""
 
     owner: NDArray[np.int64]
     samples: NDArray[np.int64]
-    """Failures and successes: (visits, 2)."""
+    """Failures and successes: (groups, 2)."""
     tokens: NDArray[np.int64]
-    """Of these."""
+    """Tokens of these."""
     beliefs: NDArray[np.float64]
-    """Of kinds and, in each, of scores: (visits, kinds * scores)."""
+    """Beliefs in kinds and, in each, in scores: (groups, kinds * scores)."""
     scores: NDArray[np.float64]
 
     def explained(self, x: NDArray[np.float64], mean_tokens: float) -> float:
-        """Share of the variance of mean tokens, by visit and outcome, about ``mean_tokens`` that ``x`` explains."""
+        """Share of the variance of mean tokens, by group and outcome, about ``mean_tokens`` that ``x`` explains."""
         sampled = self.samples > 0
         mean, count = (self.tokens / np.maximum(1, self.samples))[sampled], self.samples[sampled]
         missed = float(count @ (mean - np.exp(self.log_means(x))[sampled]) ** 2)
@@ -58,7 +58,7 @@ class LengthVisits:
         return 1 - missed / apart if apart else 0.0
 
     def log_means(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of the tokens of a failure and of a success: (visits, 2)."""
+        """Log of the mean tokens of a failure and of a success: (groups, 2)."""
         by_score = np.exp(-np.outer(self.scores, x[[DIFFICULTY, EASE]]))
         kinds = self.beliefs.reshape(len(self.owner), -1, len(self.scores)) @ by_score
         factor = np.einsum("vko,k->vo", kinds, np.exp([0.0, x[STUCK]])[: kinds.shape[1]])
@@ -67,8 +67,8 @@ class LengthVisits:
     def by_prompt(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Quasi-log-likelihood, without constants: (prompts,)."""
         means = self.log_means(x)
-        of_visits = -(self.tokens * np.exp(-means) + self.samples * means).sum(1)
-        return np.bincount(self.owner, of_visits).astype(np.float64)
+        by_group = -(self.tokens * np.exp(-means) + self.samples * means).sum(1)
+        return np.bincount(self.owner, by_group).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class LengthRatios:
     """Ratios with their 95 % intervals, each as (value, low, high)."""
 
     ratios: dict[str, NDArray[np.float64]]
-    """By key of ``LearningFit.parameters``; that of a kind that is stuck where there is one and the log tells."""
+    """Ratios by key of ``LearningFit.parameters``; that of a stuck kind where there is one and the log tells."""
     explained: float
-    """Share of the variance of mean tokens, by visit and outcome, that they explain on prompts held out."""
+    """Share of the variance of mean tokens, by group and outcome, that they explain on prompts held out."""
 
 
-def fit_lengths(fitted: LengthVisits, held: LengthVisits) -> LengthRatios:
-    """By the visits of some prompts, judged by those of others."""
+def fit_lengths(fitted: GroupLengths, held: GroupLengths) -> LengthRatios:
+    """Ratios fitted to the groups of some prompts, judged by those of others."""
     free = range(STUCK + 1) if fitted.beliefs.shape[1] > len(fitted.scores) else range(STUCK)
     x, errors = _maximum(fitted, free)
     if Z95 * errors[STUCK] > UNTOLD:
@@ -93,14 +93,14 @@ def fit_lengths(fitted: LengthVisits, held: LengthVisits) -> LengthRatios:
     return LengthRatios(ratios, held.explained(x, float(fitted.tokens.sum() / fitted.samples.sum())))
 
 
-def _maximum(visits: LengthVisits, free: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _maximum(groups: GroupLengths, free: range) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     from scipy.optimize import minimize
 
-    level = math.log(visits.tokens.sum() / visits.samples.sum())
+    level = math.log(groups.tokens.sum() / groups.samples.sum())
     bounds = [(level - 5, level + 5)] + [RATIOS if place in free else (0.0, 0.0) for place in NAMES]
 
     def loss(x: NDArray[np.float64]) -> float:
-        return -float(visits.by_prompt(x).sum())
+        return -float(groups.by_prompt(x).sum())
 
     x = np.asarray(minimize(loss, np.array([level, 0.0, 0.0, 0.0, 0.0]), method="L-BFGS-B", bounds=bounds).x)
-    return x, standard_errors(visits.by_prompt, x, list(free))
+    return x, standard_errors(groups.by_prompt, x, list(free))

@@ -30,12 +30,12 @@ class Batches:
     """Advantage variance of successes (``rlsim.learning.information``)."""
     samples: Ints
     group_size: int
-    """Of most groups."""
+    """Samples of most groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardLog:
-    """Visits of prompts, by run, prompt and version: shapes (visits,). A prompt of another run is another prompt."""
+    """Groups of prompts, by run, prompt and version: shapes (groups,). A prompt of another run is another prompt."""
 
     prompt: Ints
     version: Ints
@@ -43,12 +43,12 @@ class RewardLog:
     samples: Ints
     run: Ints
     batches: tuple[Batches, ...] = ()
-    """Of each run; none where the log does not say what was trained on."""
+    """Batches of each run; none where the log does not say what was trained on."""
     tokens: Ints | None = None
-    """Response tokens of failures and of successes: shape (visits, 2); None where the log does not say."""
+    """Response tokens of failures and of successes: shape (groups, 2); None where the log does not say."""
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> RewardLog:
-        """The chosen visits."""
+        """The chosen groups."""
         of_prompt = self.prompt[chosen], self.version[chosen], self.successes[chosen], self.samples[chosen]
         tokens = None if self.tokens is None else self.tokens[chosen]
         return RewardLog(*of_prompt, self.run[chosen], self.batches, tokens)

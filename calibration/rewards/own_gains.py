@@ -10,19 +10,19 @@ from calibration.rewards.log import RewardLog
 Floats = npt.NDArray[np.float64]
 
 
-def dealt(log: RewardLog, exponent: float) -> Floats:
-    """Share of each visit in what the step of its version leaves with prompts, times the prompts of the log.
+def allocated_shares(log: RewardLog, exponent: float) -> Floats:
+    """Share of each group in what the step of its version leaves with prompts, times the prompts of the log.
 
     By ``rlsim.learning.locality``: n I^exponent of its group over those of all groups of the version, each trained on.
     """
     rate = log.successes / log.samples
-    worth = log.samples * (rate * (1 - rate)) ** exponent
-    total = np.bincount(log.version, worth)[log.version]
-    return np.asarray(len(np.unique(log.prompt)) * worth / np.where(total > 0, total, 1.0))
+    weights = log.samples * (rate * (1 - rate)) ** exponent
+    total = np.bincount(log.version, weights)[log.version]
+    return np.asarray(len(np.unique(log.prompt)) * weights / np.where(total > 0, total, 1.0))
 
 
 class OwnGains:
-    """Sums over the visits of a prompt at earlier versions than a visit's."""
+    """Sums over the groups of a prompt at earlier versions than a group's."""
 
     def __init__(self, log: RewardLog, shares: Floats) -> None:
         self._version, self._shares = log.version, shares
@@ -33,10 +33,10 @@ class OwnGains:
 
     @property
     def told(self) -> bool:
-        """Whether any visit follows another of its prompt."""
+        """Whether any group follows another of its prompt."""
         return bool((self._first > self._begin).any())
 
     def before(self, gains: Floats) -> Floats:
-        """Logits that each visit's prompt has for itself if nothing transfers; ``gains`` by version are means."""
+        """Logits that each group's prompt has for itself if nothing transfers; ``gains`` by version are means."""
         total = np.concatenate([[0.0], np.cumsum(self._shares * gains[self._version])])
         return np.asarray(total[self._first] - total[self._begin])

@@ -11,7 +11,7 @@ from calibration.rewards.fit import LearningFit
 def report_lines(fit: LearningFit) -> Iterator[str]:
     """What was found, how sure it is, and what it rests on."""
     settings, joint = fit.settings, "effect.information_exponent" in fit.parameters
-    yield f"{fit.visits} groups; fitted on {fit.prompts} prompts, judged by the others"
+    yield f"{fit.groups} groups; fitted on {fit.prompts} prompts, judged by the others"
     for key, parameter in fit.parameters.items():
         yield f"learning.{key:<25} {parameter.value:>9.4g}   95 % interval {parameter.low:.4g} to {parameter.high:.4g}"
     if "population.persistence" not in fit.parameters:

@@ -275,5 +275,5 @@ def fit_terms(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynch
 
 
 def _mean_latencies(timelines: Sequence[Timeline]) -> NDArray[np.float64]:
-    """Of the first token and end to end."""
+    """Mean latencies of the first token and end to end."""
     return np.array([first_token_seconds(timelines).mean(), end_to_end_seconds(timelines).mean()])

@@ -53,7 +53,7 @@ class TableCase:
     expert_parallel: int = 1
     backend: str = "vllm"
     version: str = ""
-    """Of the backend; empty: the one that the tables have for this device."""
+    """Version of the backend; empty: the one that the tables have for this device."""
 
     def __post_init__(self) -> None:
         if self.device not in SYSTEMS:
@@ -76,7 +76,7 @@ class TableCase:
 
     @property
     def model_name(self) -> str:
-        """Of the catalogue, or of the folder."""
+        """Name in the catalogue, or of the folder."""
         return Path(self.model).name
 
     @property

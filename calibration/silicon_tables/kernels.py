@@ -43,7 +43,7 @@ DENSE_LAYERS = {
 """How often a layer runs in a forward pass and, further, in each decoder layer (a norm before each of its halves)."""
 
 SEQUENCE_LAYERS = {"lm_head": (1, 0), "sampler": (1, 0)}
-"""The same of the layers that only see the last token of each sequence."""
+"""How often a layer runs of those that only see the last token of each sequence."""
 
 FITTED_CONTEXTS = (256, 4096)
 """Contexts the attention terms are fitted to; in shorter ones a kernel takes what its launch takes."""
@@ -74,9 +74,9 @@ class KernelTables:
     """Layer times of one model shard on one GPU."""
 
     dense: Mapping[str, KernelCurve]
-    """By tokens in the step."""
+    """Curves by tokens in the step."""
     per_sequence: Mapping[str, KernelCurve]
-    """By sequences in the step."""
+    """Curves by sequences in the step."""
     attention: tuple[AttentionTime, ...]
     source: str
 

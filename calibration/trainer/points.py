@@ -14,9 +14,9 @@ Work = Literal["logprob", "train", "update", "step"]
 """Forward alone with log-probabilities; forward and backward; optimizer update; all of them, as in a training step."""
 
 UPDATES = 3
-"""In a pass: one coefficient rests on them alone, and they are short."""
+"""Updates in a pass: one coefficient rests on them alone, and they are short."""
 LEAST_TOKENS = 256
-"""Of the largest micro-batch, and of the longest sample that a model takes."""
+"""Fewest tokens of the largest micro-batch, and of the longest sample that a model takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TrainerPoint:
         return sum(length * (length + 1) / 2 for length in self.computed) if self.lengths else 0.0
 
     def flops(self, architecture: Architecture) -> float:
-        """Of one forward pass."""
+        """Tokens of one forward pass."""
         return architecture.token_flops() * self.tokens + architecture.pair_flops() * self.pairs
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ class TorchRequest:
     ranks: int | None = None
     """``None``: one a GPU, one on a CPU."""
     most_tokens: int | None = None
-    """Of a micro-batch; ``None``: what the budget and the memory allow."""
+    """Tokens of the largest micro-batch; ``None``: what the budget and the memory allow."""
     command: str = ""
 
 

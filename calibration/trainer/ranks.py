@@ -27,7 +27,7 @@ class RankGroup:
 
     @property
     def trainer(self) -> TrainerBench:
-        """Of the leading rank."""
+        """Trainer of the leading rank."""
         return self._trainer
 
     def run(self, point: TrainerPoint) -> float:

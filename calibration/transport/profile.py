@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TIGHT = 0.02
 LEAST_BYTES = 4 << 20
-"""Of the largest parcel: below it only latency is seen."""
+"""Least bytes of the largest parcel: below it only latency is seen."""
 FASTEST = 1e13
 """Bytes/s that no path reaches: the end of an interval that has none."""
 TINY_BYTES = 16 << 10

@@ -165,7 +165,7 @@ class StepCampaign(Campaign[StepPoint, StepMeasurement]):
         return widest[name] <= self.tolerance and not disturbed
 
     def _wanted(self) -> list[StepPoint]:
-        """Candidates worth the time of half a grid."""
+        """Candidates that tighten the fit most, within the time of half a grid."""
         fit, candidates = self.fit(), self.design.candidates
         samples = [point.sample(1.0) for point in self.design.domain]
         domain = information(samples, fit.law, richest(samples))

@@ -30,7 +30,7 @@ class EndToEnd:
     measured: RecordedRun
     simulated: tuple[Timeline, ...]
     clock: str
-    """Of the measured run, in words."""
+    """Clock of the measured run, in words."""
 
     def rows(self) -> Iterator[tuple[str, float, float]]:
         """Statistic, measured, simulated."""

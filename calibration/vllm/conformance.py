@@ -196,7 +196,7 @@ class ConformanceReport:
     reference: str
     counts: Counter[str] = field(default_factory=Counter)
     differences: Counter[str] = field(default_factory=Counter)
-    """By class: scheduled, preempted, jump, finished, aborted, state, stalled."""
+    """Differences by class: scheduled, preempted, jump, finished, aborted, state, stalled."""
     examples: list[str] = field(default_factory=list)
     """The first differences: case, step, what was found and what was expected."""
 

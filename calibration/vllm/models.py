@@ -46,7 +46,7 @@ def model_folder(model: str, work: Path) -> Path:
 
 
 def fingerprint(folder: Path) -> str:
-    """Of the configuration, so that samples of two models never mix."""
+    """Hash of the configuration, so that samples of two models never mix."""
     return hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:16]
 
 
@@ -58,7 +58,7 @@ def longest_tokens(folder: Path) -> int:
 
 
 def weight_bytes(folder: Path) -> float | None:
-    """Of all parameters in bf16; None for a layout that is not known."""
+    """Bytes of all parameters in bf16; None for a layout that is not known."""
     try:
         return 2.0 * hfconfig.read(folder).parameters()
     except ParameterError:

@@ -90,7 +90,7 @@ def test_several_runs_that_are_alike_are_fitted_as_one(tmp_path: Path) -> None:
     fit = fitted(tmp_path, 0.12, runs=3)
     share = fit.parameters["population.stuck_share"]
     assert share.low <= 0.12 <= share.high
-    assert fit.visits == 3 * STEPS * A_STEP
+    assert fit.groups == 3 * STEPS * A_STEP
     assert "effect.information_exponent" not in fit.parameters
 
 
