@@ -195,7 +195,9 @@ def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -
     predicted = {
         name: each if len(each) == len(priced.rows) else each[priced.rows] for name, each in predictions.items()
     }
-    logged = {name: steps.values[name] for name in ("generation", "update_actor", "sync") if name in predicted}
+    logged: dict[str, NDArray[np.float64]] = {
+        name: steps.values[name] for name in ("generation", "update_actor", "sync") if name in predicted
+    }
     if "passes" in predicted:
         parts = [steps.values[name] for name in ("old_log_prob", "reference") if steps.has(name)]
         logged["passes"] = np.sum(parts, axis=0)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUANTILE = 0.25
 """Share of the measurements of a point: interference only ever adds time, on shared machines up to a factor of two for
 seconds, so a low quantile lies among the undisturbed ones while fewer than three in four are disturbed; the minimum
-would also take the luckiest noise."""
+would also take the most favourable noise."""
 UNDISTURBED_CPU_SHARE = 0.95
 """A step on a CPU during which this process ran less than this was interrupted by another."""
 UNDISTURBED_REFERENCE = 1.15

@@ -18,7 +18,7 @@ GOOD = (0.03, 0.10)
 USABLE = (0.10, 0.30)
 """Median and 95th percentile up to which a fit is usable; beyond them it is poor."""
 FEWEST_POINTS = 10
-"""Held-out points of a kind below which a good figure may be luck."""
+"""Held-out points of a kind below which a good figure may be chance."""
 
 TABLE_BARS = {
     ("dense", "decode"): (0.02, 0.06),
