@@ -150,8 +150,7 @@ def fit_stat_lines(lines: StatLines, kv_tokens: int) -> LineFit:
 
 
 def _column(table: NDArray[np.float64], name: str) -> NDArray[np.float64]:
-    columns = {"base_seconds": np.ones(len(table)), COLUMNS[1]: table[:, 2], COLUMNS[2]: table[:, 3]}
-    return columns[name] if name in columns else table[:, 4]
+    return np.ones(len(table)) if name == COLUMNS[0] else table[:, 1 + COLUMNS.index(name)]
 
 
 def _distinguishable(table: NDArray[np.float64]) -> tuple[list[str], list[str]]:

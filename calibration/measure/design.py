@@ -45,18 +45,15 @@ class StepLimits:
         """Whether the engine can be put into the point and stay there while it is timed."""
         sequences = point.decodes + point.chunks
         tokens = point.decodes + point.chunks * point.tokens
+        decode_blocks = -(-(point.context + GROWTH_TOKENS) // self.block_size)
+        chunk_blocks = -(-(point.cached + point.tokens + 1) // self.block_size)
         return (
             1 <= sequences <= self.max_num_seqs
             and tokens <= self.max_num_batched_tokens
             and (not point.decodes or point.context + GROWTH_TOKENS <= self.max_model_len)
             and (not point.chunks or point.cached + point.tokens < self.max_model_len)
-            and self._blocks(point) <= self.kv_blocks
+            and point.decodes * decode_blocks + point.chunks * chunk_blocks <= self.kv_blocks
         )
-
-    def _blocks(self, point: StepPoint) -> int:
-        decode = -(-(point.context + GROWTH_TOKENS) // self.block_size)
-        chunk = -(-(point.cached + point.tokens + 1) // self.block_size)
-        return point.decodes * decode + point.chunks * chunk
 
 
 @dataclass(frozen=True, slots=True)

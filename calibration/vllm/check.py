@@ -50,9 +50,11 @@ def run_requests(engine: VllmBench, law: StepTimeModel, seed: int = 0) -> Record
     """Random prompts and long-tailed responses that arrive while others run; times on :func:`clock_of` the engine."""
     generator = random.Random(seed)
     gap = ARRIVAL_STEPS * law.decode_seconds(1, MEAN_PROMPT_TOKENS)
-    due, at = [], 0.0
+    due, at, half = [], 0.0, engine.setup.max_model_len // 2
     for _ in range(REQUESTS):
-        due.append((at, *_lengths(generator, engine.setup.max_model_len)))
+        prompt = max(8, min(int(generator.expovariate(1 / MEAN_PROMPT_TOKENS)), half))
+        response = max(2, min(int(generator.lognormvariate(0, 0.8) * MEAN_RESPONSE_TOKENS), half - 1))
+        due.append((at, prompt, response))
         at += generator.expovariate(1 / gap)
     return RecordedRun("calibration check", _settings(engine), tuple(_drive(engine, due)))
 
@@ -108,12 +110,6 @@ def _note(requests: list[Any], token_times: dict[int, list[float]], now: float) 
             times.append(now)
         if len(times) == 1 and request.is_finished():
             times.append(now)
-
-
-def _lengths(generator: random.Random, longest: int) -> tuple[int, int]:
-    prompt = max(8, min(int(generator.expovariate(1 / MEAN_PROMPT_TOKENS)), longest // 2))
-    response = max(2, min(int(generator.lognormvariate(0, 0.8) * MEAN_RESPONSE_TOKENS), longest // 2 - 1))
-    return prompt, response
 
 
 def _settings(engine: VllmBench) -> EngineSettings:

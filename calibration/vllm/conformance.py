@@ -252,7 +252,11 @@ class _Comparison:
                     self.reference.reset()
                     self.counts["resets"] += 1
             self._expect("state", self._state(self.candidate), self._state(self.reference))
-            steps = self._decide()
+            steps, known = self.candidate.schedule(), self.reference.schedule()
+            self._compare_step()
+            self._expect("preempted", self.candidate.preempted, self.reference.preempted)
+            self._expect("scheduled", min(steps, 1), known)
+            self.counts["preemptions"] += len(self.reference.preempted)
             if steps:
                 self._run_steps(steps)
             elif not self.reference.preempted:
@@ -275,14 +279,6 @@ class _Comparison:
                     self._arrivals[known.sample], step=step, context_tokens=known.tokens, target_tokens=left
                 )
                 heapq.heappush(self._agenda, (step, next(self._serial), again))
-
-    def _decide(self) -> int:
-        steps, known = self.candidate.schedule(), self.reference.schedule()
-        self._compare_step()
-        self._expect("preempted", self.candidate.preempted, self.reference.preempted)
-        self._expect("scheduled", min(steps, 1), known)
-        self.counts["preemptions"] += len(self.reference.preempted)
-        return steps
 
     def _compare_step(self) -> None:
         self._expect("scheduled", list(self.candidate.scheduled().items()), list(self.reference.scheduled().items()))

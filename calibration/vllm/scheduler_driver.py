@@ -183,7 +183,12 @@ class RealScheduler:
 
         names = list(self._planned.num_scheduled_tokens)
         real = [self._engine.requests[name] for name in names]
-        sampled = [self._sampled(request) for request in real]
+        sampled = [
+            [self._token(self._requests[int(request.request_id)], request.num_tokens)]
+            if request.num_computed_tokens >= request.num_tokens
+            else []
+            for request in real
+        ]
         self._engine.update_from_output(
             self._planned,
             ModelRunnerOutput(
@@ -198,8 +203,3 @@ class RealScheduler:
             if request.is_finished():
                 finished.append(self._requests.pop(ours.sample))
         return finished
-
-    def _sampled(self, real: Any) -> list[int]:
-        if real.num_computed_tokens < real.num_tokens:
-            return []
-        return [self._token(self._requests[int(real.request_id)], real.num_tokens)]
