@@ -71,7 +71,19 @@ def pool_errors(rollout: Rollout) -> Iterator[ParameterError]:
     if own != rollout.gpus:
         yield ParameterError("gpus", rollout.gpus, f"{own}: the sum over rollout.pools, shared GPUs counted once")
     for number, pool in enumerate(rollout.pools):
-        yield from _sharing_errors(rollout, number, pool)
+        where = f"pools[{number}]"
+        if pool.shares_gpus_with is None:
+            owners = {other.shares_gpus_with for other in rollout.pools} - {None}
+            shared = pool.name in owners
+            is_owner_meant = bool(owners - {other.name for other in rollout.pools})
+            yield from () if shared or is_owner_meant else _stray_shares(where, pool)
+        else:
+            yield from _owner_errors(rollout, number, pool)
+            shared = True
+        if shared and pool.sm_share is None:
+            yield ParameterError(f"{where}.sm_share", None, "a share, above 0 and at most 1, on shared GPUs")
+        if pool.kv_share is not None and pool.kv_blocks is not None:
+            yield ParameterError(f"{where}.kv_share", pool.kv_share, "nothing, as kv_blocks says how many")
     for owner in rollout.pools:
         yield from _sums_of_shares(rollout, owner)
 
@@ -89,22 +101,6 @@ def _name_errors(pools: tuple[PoolConfig, ...]) -> Iterator[ParameterError]:
     for number, name in enumerate(names):
         if name in names[:number]:
             yield ParameterError(f"pools[{number}].name", name, f"a name of its own: pools[{names.index(name)}] has it")
-
-
-def _sharing_errors(rollout: Rollout, number: int, pool: PoolConfig) -> Iterator[ParameterError]:
-    where = f"pools[{number}]"
-    if pool.shares_gpus_with is None:
-        owners = {other.shares_gpus_with for other in rollout.pools} - {None}
-        shared = pool.name in owners
-        is_owner_meant = bool(owners - {other.name for other in rollout.pools})
-        yield from () if shared or is_owner_meant else _stray_shares(where, pool)
-    else:
-        yield from _owner_errors(rollout, number, pool)
-        shared = True
-    if shared and pool.sm_share is None:
-        yield ParameterError(f"{where}.sm_share", None, "a share, above 0 and at most 1, on shared GPUs")
-    if pool.kv_share is not None and pool.kv_blocks is not None:
-        yield ParameterError(f"{where}.kv_share", pool.kv_share, "nothing, as kv_blocks says how many")
 
 
 def _stray_shares(where: str, pool: PoolConfig) -> Iterator[ParameterError]:

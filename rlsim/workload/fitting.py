@@ -135,7 +135,19 @@ def fit_samples(samples: FloatArray, cap_tokens: int, tolerance: float = 0.05) -
     median = float(np.median(tokens))
     if median >= cap_tokens:
         raise ParameterError("samples", "a median at the cap", "samples of which fewer than half are cut")
-    candidates = _candidates(tokens, median, cap_tokens)
+    from scipy.special import gammaincinv
+
+    values, counts = np.unique(tokens[tokens < cap_tokens], return_counts=True)
+    up_to = np.cumsum(counts) / len(tokens)
+    observed = _Observed(values, up_to - counts / len(tokens), up_to)
+    tails = [_tail(tokens, median, share, cap_tokens) for share in _TAIL_SHARES]
+    fits: dict[str, tuple[LengthDistribution, float]] = {}
+    fits["lognormal"] = _search(lambda sigma: Lognormal(median, sigma, cap_tokens), _SIGMAS, observed)
+    fits["gamma"] = _search(lambda k: Gamma(median / float(gammaincinv(k, 0.5)), k, cap_tokens), _SHAPES, observed)
+    laws = [law for law in tails if law is not None]
+    if laws:
+        fits["pareto"] = _closest(laws, observed)
+    candidates = fits
     candidates["empirical"] = (table, 0.0)
     chosen = _choose({name: gap for name, (_, gap) in candidates.items()}, len(tokens), tolerance)
     return Fit(*candidates[chosen], candidates)
@@ -147,22 +159,6 @@ def _choose(distances: Mapping[str, float], count: int, tolerance: float) -> str
         return simple
     closest = min((name for name in distances if name != "empirical"), key=lambda name: distances[name])
     return closest if distances[closest] <= tolerance else "empirical"
-
-
-def _candidates(tokens: FloatArray, median: float, cap: int) -> dict[str, tuple[LengthDistribution, float]]:
-    from scipy.special import gammaincinv
-
-    values, counts = np.unique(tokens[tokens < cap], return_counts=True)
-    up_to = np.cumsum(counts) / len(tokens)
-    observed = _Observed(values, up_to - counts / len(tokens), up_to)
-    tails = [_tail(tokens, median, share, cap) for share in _TAIL_SHARES]
-    fits: dict[str, tuple[LengthDistribution, float]] = {}
-    fits["lognormal"] = _search(lambda sigma: Lognormal(median, sigma, cap), _SIGMAS, observed)
-    fits["gamma"] = _search(lambda k: Gamma(median / float(gammaincinv(k, 0.5)), k, cap), _SHAPES, observed)
-    laws = [law for law in tails if law is not None]
-    if laws:
-        fits["pareto"] = _closest(laws, observed)
-    return fits
 
 
 def _search(make: Callable[[float], Law], grid: tuple[float, ...], observed: _Observed) -> tuple[Law, float]:

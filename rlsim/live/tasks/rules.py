@@ -59,34 +59,8 @@ class Successor:
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
-    """Given a symbol of a ring, go on counting a number of times."""
-
-    symbols: int = 8
-    length: int = 4
-
-    def __post_init__(self) -> None:
-        _between("symbols", self.symbols, 2, 1000)
-        _between("length", self.length, 1, 1000)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The ring and the sign that ends a question."""
-        return (*_numbers(self.symbols), ">")
-
-    @property
-    def answer_words(self) -> int:
-        return self.length
-
-    def ask(self, draw: Draw) -> Question:
-        """``3 >`` is answered by ``4 5 6 7``."""
-        start = draw(0, self.symbols)
-        return (str(start), ">"), [str((start + 1 + i) % self.symbols) for i in range(self.length)]
-
-
-@dataclass(frozen=True, slots=True)
-class Sorting:
-    """Say the given symbols in ascending order."""
+class SymbolSequence:
+    """A rule whose answers are sequences of ``length`` symbols."""
 
     symbols: int = 8
     length: int = 4
@@ -103,6 +77,23 @@ class Sorting:
     @property
     def answer_words(self) -> int:
         return self.length
+
+
+class Counting(SymbolSequence):
+    """Given a symbol of a ring, go on counting a number of times."""
+
+    __slots__ = ()
+
+    def ask(self, draw: Draw) -> Question:
+        """``3 >`` is answered by ``4 5 6 7``."""
+        start = draw(0, self.symbols)
+        return (str(start), ">"), [str((start + 1 + i) % self.symbols) for i in range(self.length)]
+
+
+class Sorting(SymbolSequence):
+    """Say the given symbols in ascending order."""
+
+    __slots__ = ()
 
     def ask(self, draw: Draw) -> Question:
         """``3 1 7 1 >`` is answered by ``1 1 3 7``."""

@@ -110,7 +110,21 @@ def _all(resolved: ResolvedScenario) -> Iterator[Change]:
     yield from _overlap_changes(resolved)
     yield from _engine_changes(scenario.rollout)
     yield from _training_changes(scenario)
-    yield from _workload_changes(scenario)
+    # Environments, reward workers, where calls go, and how long responses may be.
+    turns, reward = scenario.workload.turns, scenario.workload.reward
+    if turns is not None and turns.environments is not None:
+        count = 2 * turns.environments
+        yield Change(f"environments doubled to {count}", {"workload.turns.environments": count})
+    if reward is not None and reward.workers is not None:
+        yield Change(f"reward workers doubled to {2 * reward.workers}", {"workload.reward.workers": 2 * reward.workers})
+    for part in ("least-in-flight", "least-tokens"):
+        yield Change(f"calls to the replica with {part.replace('-', ' ')}", {"policy.parts.dispatch": {"use": part}})
+    cap = scenario.workload.response_tokens.fields.get("cap_tokens")
+    if isinstance(cap, int):
+        shorter = {"workload.response_tokens.cap_tokens": cap * 3 // 4}
+        yield Change(
+            f"responses cut at {cap * 3 // 4} tokens instead of {cap}", shorter, "long responses end unfinished"
+        )
     yield from bound_changes(scenario)
 
 
@@ -171,21 +185,3 @@ def _training_changes(scenario: Scenario) -> Iterator[Change]:
         yield Change("weights sent in a tenth of the pieces", {"sync.tensors": max(1, sync.tensors // 10)})
     if sync.link_bytes_per_second:
         yield Change("a link of twice the rate", {"sync.link_bytes_per_second": 2 * sync.link_bytes_per_second})
-
-
-def _workload_changes(scenario: Scenario) -> Iterator[Change]:
-    """Environments, reward workers, where calls go, and how long responses may be."""
-    turns, reward = scenario.workload.turns, scenario.workload.reward
-    if turns is not None and turns.environments is not None:
-        count = 2 * turns.environments
-        yield Change(f"environments doubled to {count}", {"workload.turns.environments": count})
-    if reward is not None and reward.workers is not None:
-        yield Change(f"reward workers doubled to {2 * reward.workers}", {"workload.reward.workers": 2 * reward.workers})
-    for part in ("least-in-flight", "least-tokens"):
-        yield Change(f"calls to the replica with {part.replace('-', ' ')}", {"policy.parts.dispatch": {"use": part}})
-    cap = scenario.workload.response_tokens.fields.get("cap_tokens")
-    if isinstance(cap, int):
-        shorter = {"workload.response_tokens.cap_tokens": cap * 3 // 4}
-        yield Change(
-            f"responses cut at {cap * 3 // 4} tokens instead of {cap}", shorter, "long responses end unfinished"
-        )

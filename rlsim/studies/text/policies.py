@@ -49,26 +49,24 @@ def shown_in_full(entries: Iterable[PresetText | PartText]) -> str:
     texts = []
     for entry in entries:
         if isinstance(entry, PresetText):
-            texts.append(_preset_text(entry))
+            facts = [("bound", entry.bound), ("version", entry.version), ("source", entry.source)]
+            facts += [("needs, for example", f"{key}: {json.dumps(value)}") for key, value in entry.needs.items()]
+            composition = [(choice, shown_part(spec)) for choice, spec in entry.parts.items()]
+            texts.append(
+                "\n".join(
+                    [
+                        f"{entry.name}: {entry.summary}\n",
+                        *(f"{name}: {text}" for name, text in facts if text),
+                        "",
+                        _parameters(entry.parameters),
+                        _table("Composition, defaults filled in", ("choice", "part"), composition),
+                        f"Admission, {entry.parts['admission']['use']}:\n\n{entry.admission}\n",
+                    ]
+                )
+            )
         else:
             texts.append(f"{entry.name} ({entry.choice})\n\n{entry.doc}\n\n{_parameters(entry.parameters)}")
     return "\n".join(texts)
-
-
-def _preset_text(preset: PresetText) -> str:
-    facts = [("bound", preset.bound), ("version", preset.version), ("source", preset.source)]
-    facts += [("needs, for example", f"{key}: {json.dumps(value)}") for key, value in preset.needs.items()]
-    composition = [(choice, shown_part(spec)) for choice, spec in preset.parts.items()]
-    return "\n".join(
-        [
-            f"{preset.name}: {preset.summary}\n",
-            *(f"{name}: {text}" for name, text in facts if text),
-            "",
-            _parameters(preset.parameters),
-            _table("Composition, defaults filled in", ("choice", "part"), composition),
-            f"Admission, {preset.parts['admission']['use']}:\n\n{preset.admission}\n",
-        ]
-    )
 
 
 def _parameters(parameters: tuple[ParameterText, ...]) -> str:
