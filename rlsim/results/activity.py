@@ -161,7 +161,12 @@ class _Book:
             return _uncounted(busy)
         start, end, _ = _gaps(busy[:, 2], busy[:, 3], self._end)
         start, end, _ = _cut(start, end, self._changes)
-        return _tiled(_uncounted(busy), TRAINER, self._trainer_causes(start), start, end)
+        # Why the trainer does nothing at each start.
+        code, state = self._names.code, self._state
+        stopped = self._without_generation(start, np.full(len(start), -1), "idle:data")
+        data = np.where(state.generating.covers(start), code("idle:data"), stopped)
+        causes = np.where(self._draining.at(start) > 0, code("idle:tail"), data)
+        return _tiled(_uncounted(busy), TRAINER, causes, start, end)
 
     def _replica_rows(self, replica: int, own: Ticks64) -> Ticks64:
         start, end, after = _gaps(own[:, 2], own[:, 3], self._end)
@@ -207,13 +212,6 @@ class _Book:
             [trainer, code("idle:quiesce"), code("idle:tools"), self._without_generation(at, trainer, "idle:trainer")],
             gate,
         )
-
-    def _trainer_causes(self, at: Ticks64) -> Ticks64:
-        """Why the trainer does nothing at ``at``."""
-        code, state = self._names.code, self._state
-        stopped = self._without_generation(at, np.full(len(at), -1), "idle:data")
-        data = np.where(state.generating.covers(at), code("idle:data"), stopped)
-        return np.where(self._draining.at(at) > 0, code("idle:tail"), data)
 
     def _without_generation(self, at: Ticks64, trainer: Ticks64, otherwise: str) -> Ticks64:
         """What all wait for while no replica works: the trainer, rewards, tools, in this order."""

@@ -80,14 +80,13 @@ def allotted(runs: Sequence[Columns]) -> list[Allotted]:
     Rows are hidden success probabilities where every sample of every run has one, else measured pass rates.
     """
     measured = any(np.isnan(columns["success"]).any() for columns in runs)
-    return [_counted(columns, measured) for columns in runs]
-
-
-def _counted(columns: Columns, measured: bool) -> Allotted:
-    chance = columns["pass_rate" if measured else "success"]
-    row = np.where(np.isnan(chance), UNKNOWN, np.digitize(chance, EDGES))
-    step, shape = columns["step"], (ROWS + 1, int(columns["step"].max(initial=-1)) + 1)
-    samples, tokens = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    np.add.at(samples, (row, step), 1)
-    np.add.at(tokens, (row, step), columns["tokens"])
-    return Allotted(samples, tokens, measured)
+    counts = []
+    for columns in runs:
+        chance = columns["pass_rate" if measured else "success"]
+        row = np.where(np.isnan(chance), UNKNOWN, np.digitize(chance, EDGES))
+        step, shape = columns["step"], (ROWS + 1, int(columns["step"].max(initial=-1)) + 1)
+        samples, tokens = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        np.add.at(samples, (row, step), 1)
+        np.add.at(tokens, (row, step), columns["tokens"])
+        counts.append(Allotted(samples, tokens, measured))
+    return counts

@@ -26,14 +26,12 @@ def verdict(metrics: Metrics, plan: ResolvedScenario) -> str:
         works, trains = _engine(shares), _training(shares)
         uses = _losses(shares) | {"generation": works, "trainer": trains, "overhead": shares["overhead"]}
         return _largest(metrics, uses, f"the GPUs generate {works:.0%} and train {trains:.0%} of the time")
-    return _of_separate(metrics)
-
-
-def _of_separate(metrics: Metrics) -> str:
     rollout, trainer = metrics.utilisation.rollout, metrics.utilisation.trainer
     works, trains = _engine(rollout), _training(trainer)
     if trains >= SATURATED and trains >= works:
-        held = f", held by {_label(cause)}" if (cause := _top_idle(rollout)) else ""
+        cause = max((name for name in rollout if name.startswith("idle:")), key=lambda name: rollout[name])
+        label = {"idle:trainer": "the barrier", "idle:tail": "the tail"}.get(cause, cause.removeprefix("idle:"))
+        held = f", held by {label}" if rollout[cause] else ""
         return (
             f"Trainer-bound: the trainer works {trains:.0%} of the time while replicas idle {_idle(rollout):.0%}{held}."
         )
@@ -104,12 +102,3 @@ def _training(shares: Shares) -> float:
 
 def _idle(shares: Shares) -> float:
     return sum(share for name, share in shares.items() if name.startswith("idle:"))
-
-
-def _top_idle(shares: Shares) -> str | None:
-    name = max((name for name in shares if name.startswith("idle:")), key=lambda key: shares[key])
-    return name if shares[name] else None
-
-
-def _label(cause: str) -> str:
-    return {"idle:trainer": "the barrier", "idle:tail": "the tail"}.get(cause, cause.removeprefix("idle:"))

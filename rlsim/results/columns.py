@@ -50,22 +50,18 @@ def sample_columns(log: RunLog, history: History) -> Columns:
     columns["first_token_seconds"] = seconds(column("first_token"))
     columns["finished_seconds"] = seconds(column("finished"))
     outcome = np.array([final[life.sample].outcome for life in lives], object)
-    step, now, version = _training_of(columns["sample"], outcome == "trained", history)
+    # Step, tick and version of the first training of each sample; -1 where there was none.
+    first_training = np.full((3, len(lives)), -1, np.int64)
+    for training in reversed(history.trainings):
+        rows = np.searchsorted(columns["sample"], np.array(training.samples, np.int64))
+        first_training[:, rows] = np.array([[training.step], [training.now], [training.version]])
+    first_training[:, outcome != "trained"] = -1
+    step, now, version = first_training
     columns |= {"trained_step": step, "trained_seconds": seconds(now), "outcome": outcome}
     columns["finish_reason"] = np.array([life.finish_reason for life in lives], object)
     columns |= {name: column(name) for name in ("version_first", "version_last")}
     columns["version_trained"] = version
     return columns | _lags(columns, column("version_tokens"), column("ended_tokens") + column("reused_tokens"))
-
-
-def _training_of(sample: NDArray[np.int64], trained: NDArray[np.bool_], history: History) -> NDArray[np.int64]:
-    """Step, tick and version of the first training of each sample, shape (3, samples); -1 where there was none."""
-    rows_of_training = np.full((3, len(sample)), -1, np.int64)
-    for training in reversed(history.trainings):
-        rows = np.searchsorted(sample, np.array(training.samples, np.int64))
-        rows_of_training[:, rows] = np.array([[training.step], [training.now], [training.version]])
-    rows_of_training[:, ~trained] = -1
-    return rows_of_training
 
 
 def _lags(columns: Columns, version_tokens: NDArray[np.int64], tokens: NDArray[np.int64]) -> Columns:

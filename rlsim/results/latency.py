@@ -65,15 +65,6 @@ class _Turn:
 
 def request_columns(log: RunLog) -> Columns:
     """One row a request, those that ended first; NaN in the seconds of what never came."""
-    ended, open_turns = _turns(log)
-    table = integers((turn.row() for turn in (*ended, *open_turns)), 7)
-    columns: Columns = dict(zip(("sample", "draw", "turn", "response_tokens"), table[:, :4].T.copy(), strict=True))
-    times = zip(("submitted", "first_token", "finished"), table[:, 4:].T, strict=True)
-    return columns | {f"{name}_seconds": seconds(ticks) for name, ticks in times}
-
-
-def _turns(log: RunLog) -> tuple[list[_Turn], list[_Turn]]:
-    """Requests that ended, in order of their ends, and those still open."""
     ended: list[_Turn] = []
     under_way: dict[int, _Turn] = {}
     decisions = log.decisions[:-1] if log.last_commands_idle else log.decisions
@@ -90,7 +81,10 @@ def _turns(log: RunLog) -> tuple[list[_Turn], list[_Turn]]:
         for command in commands:
             if isinstance(command, Submit) and command.sample not in under_way:
                 under_way[command.sample] = _Turn(command, now)
-    return ended, list(under_way.values())
+    table = integers((turn.row() for turn in (*ended, *under_way.values())), 7)
+    columns: Columns = dict(zip(("sample", "draw", "turn", "response_tokens"), table[:, :4].T.copy(), strict=True))
+    times = zip(("submitted", "first_token", "finished"), table[:, 4:].T, strict=True)
+    return columns | {f"{name}_seconds": seconds(ticks) for name, ticks in times}
 
 
 def latency(run: FinishedRun, slo: Slo | None = None) -> Latency:

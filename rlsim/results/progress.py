@@ -102,7 +102,9 @@ def progress_tables(read: Digest) -> dict[str, Columns]:
 
 def _start(success: float) -> ProgressRow:
     nan = float("nan")
-    return ProgressRow(-1, 0, 0, success, 0.0, nan, nan, nan, 0.0)
+    return ProgressRow(
+        step=-1, now=0, samples=0, success=success, skill=0.0, information=nan, ess=nan, staleness_factor=nan, gain=0.0
+    )
 
 
 def _rollouts(read: Digest, ends: list[Ticks]) -> NDArray[np.int64]:

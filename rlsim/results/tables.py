@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlsim.core.log import RunLog
 from rlsim.core.ticks import to_seconds
 from rlsim.executor.run import FinishedRun
 from rlsim.results.activity import Activity, activity
@@ -60,42 +59,35 @@ def tables(run: FinishedRun) -> dict[str, pd.DataFrame]:
     the start of the run; NaN and -1 where there is no answer. Raises ``ParameterError`` when the run did not
     keep its decisions.
     """
-    return {name: _frame(columns) for name, columns in table_columns(digest(run)).items()}
-
-
-def _frame(columns: Columns) -> pd.DataFrame:
     import pandas as pd
 
-    texts = {name: pd.Series(values, dtype="str") for name, values in columns.items() if values.dtype == object}
-    return pd.DataFrame({**columns, **texts})
+    frames = {}
+    for table, columns in table_columns(digest(run)).items():
+        texts = {name: pd.Series(values, dtype="str") for name, values in columns.items() if values.dtype == object}
+        frames[table] = pd.DataFrame({**columns, **texts})
+    return frames
 
 
 def table_columns(read: Digest) -> dict[str, Columns]:
     """Every table as columns, by name."""
     log = read.run.log
-    return {
-        "samples": read.samples,
-        "segments": segment_columns(read.history),
-        "updates": read.updates,
-        "activity": read.activity.columns(),
-        "services": _service_columns(log),
-        "gates": _gate_columns(log),
-    }
-
-
-def _service_columns(log: RunLog) -> Columns:
     times = integers(((row.requested, row.start, row.end) for row in log.services), 3)
-    return {
+    services = {
         "sample": np.array([row.sample for row in log.services], np.int64),
         "what": np.array([row.what for row in log.services], object),
         "asked_seconds": seconds(times[:, 0]),
         "start_seconds": seconds(times[:, 1]),
         "end_seconds": seconds(times[:, 2]),
     }
-
-
-def _gate_columns(log: RunLog) -> Columns:
-    return {
+    gates = {
         "start_seconds": np.array([to_seconds(row.now) for row in log.gates], np.float64),
         "gate": np.array([row.gate for row in log.gates], object),
+    }
+    return {
+        "samples": read.samples,
+        "segments": segment_columns(read.history),
+        "updates": read.updates,
+        "activity": read.activity.columns(),
+        "services": services,
+        "gates": gates,
     }

@@ -80,7 +80,12 @@ def trace_events(tables: Tables, name: str = "rlsim", most_slices: int = MOST_SL
     yield from _activity_slices(tables["activity"], most_slices - len(services))
     for lane, what, start, end, sample in services:
         yield _slice(TOOLS_PROCESS, lane, what, start, end, {"sample": sample})
-    yield from _counters(tables)
+    yield from _counter("samples in flight", ROLLOUT_PROCESS, samples_in_flight(tables))
+    yield from _counter("samples decoding", ROLLOUT_PROCESS, samples_decoding(tables))
+    yield from _counter("complete groups waiting", TRAINER_PROCESS, groups_waiting(tables))
+    for what, calls in tables["services"].groupby("what", sort=True):
+        running = curve(calls["start_seconds"], calls["end_seconds"])
+        yield from _counter(f"{what} calls running", TOOLS_PROCESS, running)
     for version, seconds in enumerate(publications(tables).tolist(), start=1):
         yield _instant(f"version {version}", TRAINER_PROCESS, "g", seconds)
     gates = tables["gates"]
@@ -136,7 +141,9 @@ def _activity_slices(activity: DataFrame, most: int) -> Iterator[TraceEvent]:
     decodes = np.add.reduceat(rows["decodes"] * rows["steps"], first)
     engine = np.isin(rows["what"], ENGINE)
     for index, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        who, what = int(rows["who"][begin]), _slice_name(rows["what"][begin : end + 1])
+        who, whats = int(rows["who"][begin]), rows["what"][begin : end + 1]
+        is_one = (whats == whats[0]).all()
+        what = str(whats[0]).replace("idle:", "idle: ") if is_one else "decode and prefill"
         process = TRAINER_PROCESS if who == TRAINER else ROLLOUT_PROCESS
         args: dict[str, Any] = {}
         if engine[begin]:
@@ -150,10 +157,6 @@ def _activity_slices(activity: DataFrame, most: int) -> Iterator[TraceEvent]:
 
 def _mean(total: int, count: int) -> int | float:
     return total // count if total % count == 0 else round(total / count, 1)
-
-
-def _slice_name(whats: NDArray[Any]) -> str:
-    return str(whats[0]).replace("idle:", "idle: ") if (whats == whats[0]).all() else "decode and prefill"
 
 
 def _rows(activity: DataFrame) -> _Rows:
@@ -212,15 +215,6 @@ def _lanes(services: DataFrame) -> list[_Service]:
 
 
 # -- counters and instants --------------------------------------------------------------------------------
-
-
-def _counters(tables: Tables) -> Iterator[TraceEvent]:
-    yield from _counter("samples in flight", ROLLOUT_PROCESS, samples_in_flight(tables))
-    yield from _counter("samples decoding", ROLLOUT_PROCESS, samples_decoding(tables))
-    yield from _counter("complete groups waiting", TRAINER_PROCESS, groups_waiting(tables))
-    for what, calls in tables["services"].groupby("what", sort=True):
-        running = curve(calls["start_seconds"], calls["end_seconds"])
-        yield from _counter(f"{what} calls running", TOOLS_PROCESS, running)
 
 
 def _counter(name: str, process: int, curve: Curve) -> Iterator[TraceEvent]:

@@ -53,7 +53,11 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
     """GPU-seconds by use over the window, as shares of the GPUs in use."""
     scenario = read.run.plan.scenario
     rows = read.activity
-    rollout = _rollout_ticks(read, window)
+    rollout: dict[str, float] = {}
+    for pool in read.run.plan.pools:
+        gpus = pool.rollout.gpus_per_replica * share_of_gpus(read.run.plan, pool)
+        for name, ticks in pool_ticks(read, pool, window).items():
+            rollout[name] = rollout.get(name, 0) + ticks * gpus
     if read.run.plan.colocated:
         shares = _shares(rollout)
         return Utilisation(shares, shares, shares)
@@ -65,16 +69,6 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
     rollout.pop("lent", 0)
     both = {name: rollout[name] + trainer[name] for name in rollout}
     return Utilisation(_shares(rollout), _shares(trainer), _shares(both))
-
-
-def _rollout_ticks(read: Digest, window: Measured) -> dict[str, float]:
-    """GPU-ticks of each use on the rollout GPUs."""
-    total: dict[str, float] = {}
-    for pool in read.run.plan.pools:
-        gpus = pool.rollout.gpus_per_replica * share_of_gpus(read.run.plan, pool)
-        for name, ticks in pool_ticks(read, pool, window).items():
-            total[name] = total.get(name, 0) + ticks * gpus
-    return total
 
 
 def pool_ticks(read: Digest, pool: ResolvedPool, window: Measured) -> dict[str, int]:

@@ -63,7 +63,9 @@ def allotted_map(
 
     scale = PowerNorm(0.5, vmin=0.0, vmax=most)  # what rejects whole batches makes one cell outshine all others
     for axes, (arm, grid) in zip(panels.flat, grids.items(), strict=False):
-        _panel(axes, arm, grid[:rows], edges, scale)
+        drawn = np.ma.masked_equal(grid[:rows], 0.0)
+        axes.pcolormesh(edges, np.arange(rows + 1), drawn, cmap=_COLOURS, norm=scale, edgecolors=PALE, linewidth=0.4)
+        axes.set_title(arm, fontsize=11)
         _shares_beside(axes, _shares(runs_by_arm[arm], what)[:rows])
     for axes in panels.flat[len(grids) :]:
         axes.set_visible(False)
@@ -88,12 +90,6 @@ def _mean(runs: Sequence[Allotted], what: str, edges: Sequence[int]) -> NDArray[
             counts[:, window] += values[:, low:high].sum(axis=1)
             steps[window] += values[:, low:high].shape[1]
     return counts / np.maximum(steps, 1)
-
-
-def _panel(axes: Axes, arm: str, grid: NDArray[np.float64], edges: Sequence[int], scale: Normalize) -> None:
-    drawn = np.ma.masked_equal(grid, 0.0)
-    axes.pcolormesh(edges, np.arange(len(grid) + 1), drawn, cmap=_COLOURS, norm=scale, edgecolors=PALE, linewidth=0.4)
-    axes.set_title(arm, fontsize=11)
 
 
 def _shares(runs: Sequence[Allotted], what: str) -> NDArray[np.float64]:

@@ -129,6 +129,9 @@ def step_time_bars(
     prediction: (predicted - published) / published. ``confidence`` is the level the intervals were made with,
     ``measured`` what the diamonds are called.
     """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     figure = new_figure(2.2 + 0.75 * len(estimates_by_arm), title, _note(estimates_by_arm, confidence))
     axes, longest = figure.subplots(), _longest(estimates_by_arm, published)
     for place, (arm, estimate) in enumerate(estimates_by_arm.items()):
@@ -138,7 +141,11 @@ def step_time_bars(
     axes.set_xlim(0, 1.22 * longest)
     axes.set_xlabel("step time (s)")
     axes.xaxis.grid(True)
-    _step_time_legend(figure, confidence, measured if any(published.get(arm) for arm in estimates_by_arm) else "")
+    handles: list[Patch | Line2D] = [Patch(fc=BLUE, label=f"predicted, {100 * confidence:g} % interval")]
+    if measured and any(published.get(arm) for arm in estimates_by_arm):
+        label = f"{measured}; beside it the error of the prediction"
+        handles.append(Line2D([], [], marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", label=label))
+    legend_below(figure, handles)
     return figure
 
 
@@ -162,30 +169,16 @@ def _estimate(axes: Axes, place: int, estimate: Estimate, published: Sequence[fl
         axes.errorbar(estimate.mean, place, xerr=error, fmt="none", ecolor=BLACK, elinewidth=1.6, capsize=5, zorder=3)
         reach, text = estimate.high, f"{estimate.mean:.1f} ± {(estimate.high - estimate.low) / 2:.1f} s"
     axes.plot(published, [place] * len(published), marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", zorder=4)
-    errors = ", ".join(_error(estimate.mean, seconds) for seconds in published)
+    errors = ", ".join(f"{(estimate.mean / seconds - 1) * 100:+.1f} % of {seconds:.4g} s" for seconds in published)
+    errors = errors.replace("-", "−")
     inside = estimate.mean > 0.25 * longest
     if inside:
         _beside(axes, 0.0, place, text, "white")
     _beside(axes, max([reach, *published]), place, errors if inside else f"{text}   {errors}", BLACK)
 
 
-def _error(predicted: float, published: float) -> str:
-    return f"{(predicted / published - 1) * 100:+.1f} % of {published:.4g} s".replace("-", "−")
-
-
 def _beside(axes: Axes, x: float, place: int, text: str, colour: str) -> None:
     axes.annotate(text, (x, place), xytext=(10, 0), textcoords="offset points", va="center", color=colour, zorder=5)
-
-
-def _step_time_legend(figure: Figure, confidence: float, measured: str) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Patch | Line2D] = [Patch(fc=BLUE, label=f"predicted, {100 * confidence:g} % interval")]
-    if measured:
-        label = f"{measured}; beside it the error of the prediction"
-        handles.append(Line2D([], [], marker="D", ms=9, mfc=ORANGE, mec=BLACK, ls="none", label=label))
-    legend_below(figure, handles)
 
 
 class StepTimeRange(NamedTuple):

@@ -127,7 +127,8 @@ def _cut(axes: Axes, known: Sequence[tuple[int, Estimate]], most: float) -> None
 def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -> Figure:
     """Time against cost with intervals; the front is joined, the choice is a star. Far points are counted alone."""
     front = sorted((spot for spot in spots if spot.is_front), key=lambda spot: spot.time.mean)
-    most_time, most_cost = (FAR * max(_high(value) for value in pair) for pair in _both(front))
+    times, costs = [spot.time for spot in front], [spot.cost for spot in front]
+    most_time, most_cost = (FAR * max(e.mean if e.high is None else e.high for e in axis) for axis in (times, costs))
     others = [spot for spot in spots if not spot.is_front]
     shown = [spot for spot in others if spot.time.mean <= most_time and spot.cost.mean <= most_cost]
     far = f"; {len(others) - len(shown)} points beyond the axes" if len(shown) < len(others) else ""
@@ -139,10 +140,10 @@ def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -
     )  # fmt: skip
     axes.plot([s.time.mean for s in front], [s.cost.mean for s in front], color=ORANGE, lw=1.4, zorder=2)
     axes.errorbar(
-        [spot.time.mean for spot in front],
-        [spot.cost.mean for spot in front],
-        xerr=_sides([spot.time for spot in front]),
-        yerr=_sides([spot.cost for spot in front]),
+        [estimate.mean for estimate in times],
+        [estimate.mean for estimate in costs],
+        xerr=_sides(times),
+        yerr=_sides(costs),
         fmt="s",
         color=ORANGE,
         mec=BLACK,
@@ -161,14 +162,6 @@ def pareto(spots: Sequence[Spot], time: str, cost: str, title: str, note: str) -
     axes.grid()
     legend_below(figure, axes.get_legend_handles_labels()[0])
     return figure
-
-
-def _both(front: Sequence[Spot]) -> tuple[list[Estimate], list[Estimate]]:
-    return [spot.time for spot in front], [spot.cost for spot in front]
-
-
-def _high(estimate: Estimate) -> float:
-    return estimate.mean if estimate.high is None else estimate.high
 
 
 def _sides(estimates: Sequence[Estimate]) -> list[list[float]]:

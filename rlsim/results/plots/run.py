@@ -141,7 +141,9 @@ def _lengths(axes: Axes, ended: DataFrame, cap_tokens: int | None) -> None:
     label = f"truncated at the cap: {100 * truncated.mean():.1f} %"
     axes.stairs(alone, edges, fill=True, color=SKY, label="ended by themselves")
     axes.stairs(alone + cut, edges, baseline=alone, fill=True, color=VERMILLION, label=label)
-    axes.axvline(tokens.mean(), color=BLACK, lw=1.8, label=f"mean {tokens.mean():,.0f}{_half_width(ended)} tokens")
+    mean = interval(ended.groupby("group")["response_tokens"].mean().to_list())
+    half_width = "" if mean.high is None else f" ± {mean.high - mean.mean:,.0f}"
+    axes.axvline(tokens.mean(), color=BLACK, lw=1.8, label=f"mean {tokens.mean():,.0f}{half_width} tokens")
     axes.axvline(np.median(tokens), color=BLACK, lw=1.8, ls="--", label=f"median {np.median(tokens):,.0f} tokens")
     if cap is not None:
         axes.axvline(cap, color=VERMILLION, lw=1.8, ls=":", label=f"cap {cap:,} tokens")
@@ -153,11 +155,6 @@ def _lengths(axes: Axes, ended: DataFrame, cap_tokens: int | None) -> None:
 
 def _percent(values: NDArray[np.float64], edges: NDArray[np.float64], total: int) -> NDArray[np.float64]:
     return 100 * np.histogram(values, edges)[0] / max(total, 1)
-
-
-def _half_width(ended: DataFrame) -> str:
-    mean_length = interval(ended.groupby("group")["response_tokens"].mean().to_list())
-    return "" if mean_length.high is None else f" ± {mean_length.high - mean_length.mean:,.0f}"
 
 
 # -- staleness --------------------------------------------------------------------------------------------

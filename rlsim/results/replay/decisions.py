@@ -136,27 +136,21 @@ def _parsed(value: object, hint: Any, where: str) -> Any:
     elif origin is Literal:
         fits = value in get_args(hint)
     elif origin is tuple:
-        return _tuple(value, get_args(hint), where)
+        items = get_args(hint)
+        any_length = items[-1] is Ellipsis
+        if not isinstance(value, list) or (not any_length and len(value) != len(items)):
+            raise _refused(where, value, "a list" if any_length else f"a list of {len(items)}")
+        hints = [items[0]] * len(value) if any_length else items
+        return tuple(_parsed(item, hint, where) for item, hint in zip(value, hints, strict=True))
     elif origin in (Union, types.UnionType):
-        return _either(value, get_args(hint), where)
+        if value is None and types.NoneType in get_args(hint):
+            return None
+        return _parsed(value, next(kind for kind in get_args(hint) if kind is not types.NoneType), where)
     else:
         return _made(value, hint, where)
     if not fits:
         raise _refused(where, value, str(getattr(hint, "__name__", hint)))
     return float(value) if hint is float and isinstance(value, int) else value
-
-
-def _tuple(value: object, items: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    if not isinstance(value, list) or (items[-1] is not Ellipsis and len(value) != len(items)):
-        raise _refused(where, value, "a list" if items[-1] is Ellipsis else f"a list of {len(items)}")
-    hints = [items[0]] * len(value) if items[-1] is Ellipsis else items
-    return tuple(_parsed(item, hint, where) for item, hint in zip(value, hints, strict=True))
-
-
-def _either(value: object, hints: tuple[Any, ...], where: str) -> Any:
-    if value is None and types.NoneType in hints:
-        return None
-    return _parsed(value, next(hint for hint in hints if hint is not types.NoneType), where)
 
 
 def _mapping(value: object, names: tuple[str, ...], where: str) -> dict[str, Any]:

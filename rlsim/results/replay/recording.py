@@ -281,9 +281,19 @@ def _single_steps(log: RunLog, plan: ResolvedScenario) -> list[list[Step]]:
 
 
 def _durations(reader: _Reader, by_replica: Sequence[Sequence[Step]], restores: bool) -> list[list[Ticks]]:
+    """Each step's end less the end of the one before, or less what let the engine begin after that."""
     if restores:
         return [[step.end - step.start for step in steps] for steps in by_replica]
-    return [_from_causes(steps, _may_begin(reader, replica)) for replica, steps in enumerate(by_replica)]
+    durations: list[list[Ticks]] = []
+    for replica, steps in enumerate(by_replica):
+        may_begin, before = _may_begin(reader, replica), 0
+        durations.append([])
+        for start, end, _ in steps:
+            place = bisect_right(may_begin, start)
+            began = max(before, may_begin[place - 1]) if place else start
+            durations[-1].append(end - min(began, start))
+            before = end
+    return durations
 
 
 def _reports(reader: _Reader, by_replica: Sequence[Sequence[Step]]) -> dict[CallKey, Ticks]:
@@ -337,14 +347,3 @@ def _may_begin(reader: _Reader, replica: int) -> list[Ticks]:
             starts.append(begin)
         until = max(until, end)
     return sorted([*resumed, *starts])
-
-
-def _from_causes(steps: Sequence[Step], may_begin: Sequence[Ticks]) -> list[Ticks]:
-    """Of each step, its end less the end of the one before, or less what let the engine begin after that."""
-    durations, before = [], 0
-    for start, end, _ in steps:
-        place = bisect_right(may_begin, start)
-        began = max(before, may_begin[place - 1]) if place else start
-        durations.append(end - min(began, start))
-        before = end
-    return durations
