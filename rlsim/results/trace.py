@@ -83,9 +83,9 @@ def trace_events(tables: Tables, name: str = "rlsim", most_slices: int = MOST_SL
     yield from _counter("samples in flight", ROLLOUT_PROCESS, samples_in_flight(tables))
     yield from _counter("samples decoding", ROLLOUT_PROCESS, samples_decoding(tables))
     yield from _counter("complete groups waiting", TRAINER_PROCESS, groups_waiting(tables))
-    for what, calls in tables["services"].groupby("what", sort=True):
+    for service, calls in tables["services"].groupby("what", sort=True):
         running = curve(calls["start_seconds"], calls["end_seconds"])
-        yield from _counter(f"{what} calls running", TOOLS_PROCESS, running)
+        yield from _counter(f"{service} calls running", TOOLS_PROCESS, running)
     for version, seconds in enumerate(publications(tables).tolist(), start=1):
         yield _instant(f"version {version}", TRAINER_PROCESS, "g", seconds)
     gates = tables["gates"]

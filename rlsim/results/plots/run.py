@@ -163,6 +163,8 @@ def _percent(values: NDArray[np.float64], edges: NDArray[np.float64], total: int
 @styled
 def staleness_histogram(tables: Tables, title: str = "Staleness of trained samples", first_step: int = 0) -> Figure:
     """Start lag, end lag, span and token-weighted lag of the samples trained from ``first_step`` on, side by side."""
+    from matplotlib.ticker import MaxNLocator
+
     samples = tables["samples"]
     trained = samples[(samples["outcome"] == "trained") & (samples["trained_step"] >= first_step)]
     note = f"One run; {len(trained):,} samples trained from step {first_step} on; lags count published weights versions"
@@ -170,24 +172,19 @@ def staleness_histogram(tables: Tables, title: str = "Staleness of trained sampl
     axes = figure.subplots(1, len(LAGS), sharey=True)
     top = max([1.0, *(float(trained[name].max()) for name in LAGS if len(trained))])
     for each, (name, (label, meaning)), colour in zip(axes, LAGS.items(), (BLUE, ORANGE, GREEN, PURPLE), strict=True):
-        _lag(each, trained[name].to_numpy(float), name == "token_weighted_lag", top, colour)
+        lags = trained[name].to_numpy(float)
+        if len(lags):
+            width = 0.25 if name == "token_weighted_lag" else 1.0
+            edges = np.arange(-width / 2, top + width, width)
+            each.bar(edges[:-1] + width / 2, _percent(lags, edges, len(lags)), 0.86 * width, color=colour)
+            text = f"mean {lags.mean():.2f}\nmax {lags.max():.3g}"
+            each.text(0.97, 0.97, text, transform=each.transAxes, ha="right", va="top")
+        each.set_xlim(-0.6, top + 0.6)
+        each.set_ylim(0, 128)
+        each.set_yticks(range(0, 101, 20))
+        each.xaxis.set_major_locator(MaxNLocator(integer=True))
+        each.yaxis.grid(True)
         each.set_title(label)
         each.set_xlabel(f"weights versions\n{meaning}", fontsize=10)
     axes[0].set_ylabel("samples (% of trained)")
     return figure
-
-
-def _lag(axes: Axes, lags: NDArray[np.float64], fractional: bool, top: float, colour: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    if len(lags):
-        width = 0.25 if fractional else 1.0
-        edges = np.arange(-width / 2, top + width, width)
-        axes.bar(edges[:-1] + width / 2, _percent(lags, edges, len(lags)), 0.86 * width, color=colour)
-        text = f"mean {lags.mean():.2f}\nmax {lags.max():.3g}"
-        axes.text(0.97, 0.97, text, transform=axes.transAxes, ha="right", va="top")
-    axes.set_xlim(-0.6, top + 0.6)
-    axes.set_ylim(0, 128)
-    axes.set_yticks(range(0, 101, 20))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.grid(True)

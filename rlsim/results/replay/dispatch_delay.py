@@ -42,7 +42,11 @@ class Began(NamedTuple):
 def ways(calls: Sequence[Began], steps: Sequence[Step], limits: EngineLimits) -> Iterator[tuple[CallKey, Ticks]]:
     """Ticks from its cause until just before the step in which a call began, for the calls of one replica."""
     for call, place in first_steps(calls, steps):
-        if place and _had_room(steps[place - 1].row, limits):
+        if not place:
+            continue
+        before = steps[place - 1].row
+        has_slot = before.decodes + before.chunks < limits.max_num_seqs
+        if has_slot and before.decodes + before.prefill_tokens < limits.max_num_batched_tokens:
             yield call.key, max(0, steps[place - 1].end - 1 - call.cause)
 
 
@@ -91,8 +95,3 @@ def first_steps(calls: Sequence[Began], steps: Sequence[Step]) -> Iterator[tuple
     untold = sorted((call for call in calls if call.first_token < 0), key=lambda call: call.cause)
     if len(untold) == len(spare):  # otherwise some steps computed a context again
         yield from zip(untold, (slots[place] for place in sorted(spare)), strict=True)
-
-
-def _had_room(row: WindowRow, limits: EngineLimits) -> bool:
-    has_slot = row.decodes + row.chunks < limits.max_num_seqs
-    return has_slot and row.decodes + row.prefill_tokens < limits.max_num_batched_tokens
