@@ -152,6 +152,10 @@ def command(*words: str) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> str:
-    """A value as text: mappings in the order of their keys, floats to their last digit, no path here and no module."""
+    """A value as text: mappings in the order of their keys, floats to their last digit.
+
+    Paths here, modules and keys of runs, which hash the code, are left out.
+    """
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=repr)
-    return re.sub(r"\brlsim(\.\w+)+", "MODULE", text.replace(f"{ROOT}{os.sep}", ""))
+    text = re.sub(r"\b[0-9a-f]{32}\b", "KEY", text.replace(f"{ROOT}{os.sep}", ""))
+    return re.sub(r"\brlsim(\.\w+)+", "MODULE", text)
