@@ -45,6 +45,7 @@ def profile(calibrated: tuple[Path, str]) -> Profile:
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.parametrize("kind", ["decode", "prefill"])
 def test_held_out_errors_are_within_five_percent_or_the_noise_of_the_same_run(profile: Profile, kind: str) -> None:
     floor = profile.evidences["step"].noise_floor[kind]

@@ -68,6 +68,7 @@ def test_the_model_has_the_parameters_that_the_architecture_counts() -> None:
         assert sum(parameter.numel() for parameter in trainer.model.parameters()) == shape.parameters()
 
 
+@pytest.mark.timed
 def test_the_fit_holds_for_other_shapes_within_five_per_cent_or_the_noise_floor(small: Profile) -> None:
     assert small.training is not None
     evidence = small.training.evidence
@@ -79,6 +80,7 @@ def test_the_fit_holds_for_other_shapes_within_five_per_cent_or_the_noise_floor(
     assert small.training.coefficients["peak_memory_bytes"].value > 16 * BUILT_IN["small6x512"].parameters()
 
 
+@pytest.mark.timed
 def test_the_simulated_step_is_the_measured_one_of_another_shape(small: Profile) -> None:
     """Five micro-batches of lengths that were not in the design; the quickest of a few, as the fit is of the quick."""
     assert small.training is not None
