@@ -1,8 +1,8 @@
 """Published speed-ups, looked for over the conditions that their sources leave open.
 
-A scenario with a ``headline`` names two arms and a list of conditions. Under each the arms run on the same luck; the
-claim is *bracketed* when the simulated ratios reach both below and above it, and *overlaps* when they meet a part of
-it. What is assumed of the conditions is printed with the verdict.
+A scenario with a ``headline`` names two arms and a list of conditions. Under each the arms run with common random
+numbers; the claim is *bracketed* when the simulated ratios reach both below and above it, and *overlaps* when they meet
+a part of it. What is assumed of the conditions is printed with the verdict.
 """
 
 from __future__ import annotations

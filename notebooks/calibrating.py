@@ -93,7 +93,7 @@ except ParameterError as refused:  # a log that cannot support a fit says why
 # ## Against the truth
 # Only where the log came from here. Scale and offset of the engine's steps stand for each other where batches are
 # alike, as they are here: their sum is told, not each. The step time that is predicted is that of the real run under
-# another luck.
+# other random draws.
 
 # %%
 if fitted is not None:

@@ -83,7 +83,7 @@ Path("my_parts.py").write_text(PARTS)
 
 # %% [markdown]
 # ## Admission: how many groups at once?
-# Against NeMo-RL's one step off-policy, on the same luck.
+# Against NeMo-RL's one step off-policy, with common random numbers.
 
 # %%
 import rlsim

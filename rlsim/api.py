@@ -42,7 +42,7 @@ def variants(
 ) -> dict[str, ResolvedScenario]:
     """One arm of a scenario (the only one when None) under several settings of its keys, for ``compare``.
 
-    ``settings`` hold for all of them. All meet the same prompts and the same luck. Raises ``ScenarioError``.
+    ``settings`` hold for all of them. All meet the same prompts and random draws. Raises ``ScenarioError``.
     """
     documents = {name: load(scenario, {**(settings or {}), **own}) for name, own in by_name.items()}
     return {name: resolve(document.resolve(arm)) for name, document in documents.items()}
@@ -51,7 +51,7 @@ def variants(
 def compare(
     study: Document | Mapping[str, ResolvedScenario], out: str | Path | None = None, workers: int = 1
 ) -> Comparison:
-    """Simulate all arms of a document, or all variants, on common luck; with ``out``, save what ``--out`` saves.
+    """Simulate all arms of a document or all variants with common random numbers; ``out`` saves what ``--out`` saves.
 
     Runs that ``out`` has from an earlier call are not made again.
 

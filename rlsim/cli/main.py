@@ -114,7 +114,7 @@ def compare(
     cluster: Cluster = None,
     ray_address: RayAddress = None,
 ) -> None:
-    """Simulate all arms of a scenario on the same luck and put them side by side."""
+    """Simulate all arms of a scenario with common random numbers and put them side by side."""
     with _provenance(out, "compare", scenario, overlays, sets):
         _compare(_load(scenario, overlays, sets), out, as_json, workers, cluster, ray_address)
 

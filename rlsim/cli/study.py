@@ -50,7 +50,7 @@ def sweep(
     cluster: Cluster = None,
     ray_address: RayAddress = None,
 ) -> None:
-    """Simulate every combination of the factors' values on the same luck, and compare.
+    """Simulate every combination of the factors' values with common random numbers, and compare.
 
     Everything is checked before anything runs. Exit code 3: some variants did not come to their end; the others are
     told.

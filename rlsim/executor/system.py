@@ -41,7 +41,7 @@ class TrainingSystem(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Tests of new weights on the replicas, passed with a probability: luck that is the same for every policy."""
+    """Tests of new weights on the replicas, passed with a probability: the same draws for every policy."""
 
     seed: int
     probability: float

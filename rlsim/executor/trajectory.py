@@ -93,7 +93,7 @@ class Trajectory:
         self.begins_amid = 0
         """Tokens of that turn that a fork began with."""
         self.ancestors: Ancestors = ()
-        """Whose luck it had before its own."""
+        """Whose random draws it had before its own."""
         self.lineage: Lineage = ()
         """What the blocks of its context hold before those with its own tokens."""
         self.turn_lengths: list[int] = []
@@ -122,7 +122,7 @@ class Trajectory:
 def forked(parent: Trajectory, fork: Fork, member: int, turns: int) -> Trajectory:
     """A member that begins with what its parent had at a place.
 
-    Its own luck and lengths count from there on. It has at least the turns that it begins with.
+    Its own random draws and lengths count from there on. It has at least the turns that it begins with.
     """
     child = Trajectory(parent.prompt, parent.attempt, member, max(turns, fork.turn + 1))
     share = parent.share(fork.turn, fork.tokens)

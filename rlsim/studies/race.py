@@ -23,7 +23,7 @@ WASTE = ("filtered", "unselected", "pruned", "dropped_stale", "dropped_surplus")
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Arms on the same luck, and the success that they are to reach."""
+    """Arms with common random numbers, and the success that they are to reach."""
 
     name: str
     target: float

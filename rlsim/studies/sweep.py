@@ -1,4 +1,4 @@
-"""A sweep: every variant under the same luck, replication by replication, against a baseline.
+"""A sweep: every variant with common random numbers, replication by replication, against a baseline.
 
 Variants of a scenario: each checked as a scenario of its own before any of them runs.
 """

@@ -51,7 +51,7 @@ class Vllm:
         self.emulated, self.label = bool(paced), "real vLLM engines" + self._site.label + paced
         faults = [*refusals(plan, "vllm", device_of()), *trainer_refusals(plan)]
         if plan.scenario.sync.acceptance is not None:
-            allowed = "left out: real replicas do not judge new weights by luck"
+            allowed = "left out: real replicas do not judge new weights by a random draw"
             faults.append(ParameterError("sync.acceptance", "probability", allowed))
         return faults
 

@@ -22,7 +22,7 @@ from rlsim.studies.parity.end_order import Order, order_of
 from rlsim.studies.parity.observed import RunObservation, observation_of
 
 REPLICATION = 0
-"""All runs of a comparison meet the same prompts and the same luck: that of this replication."""
+"""All runs of a comparison meet the same prompts and random draws: that of this replication."""
 
 
 @dataclass(frozen=True, slots=True)

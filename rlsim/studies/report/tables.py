@@ -59,7 +59,7 @@ def _step_times(saved: Saved) -> ReportTable:
     counts = " to ".join(dict.fromkeys(str(count) for count in (ascending[0], ascending[-1])))
     note = (
         f"Means over {counts} replications with t intervals; less first and speed-up are paired: every arm meets the "
-        "same prompts and the same luck. A single run has no interval."
+        "same prompts and random draws. A single run has no interval."
     )
     return ReportTable("Step time", note, columns, tuple(_step_row(saved.arms[0], arm) for arm in saved.arms))
 

@@ -36,7 +36,8 @@ def _helps(explanation: Explanation) -> Iterator[str]:
         yield f"None of {explanation.tried} changes makes a step faster."
         return
     tried, runs = explanation.tried, explanation.effects[0].speedup.n
-    yield f"What helps most of {tried} changes, screened on one run, judged on {runs} others of the same luck:"
+    screened = "screened on one run, judged with common random numbers on"
+    yield f"What helps most of {tried} changes, {screened} {runs} others:"
     for number, effect in enumerate(explanation.effects, 1):
         learnt = f" (changes what is learnt: {effect.change.learnt})" if effect.change.learnt else ""
         keys = ", ".join(f"{key}={_value(value)}" for key, value in effect.change.settings.items())

@@ -91,7 +91,7 @@ def _contenders(result: OptimizeResult, selection: Selection, names: Sequence[st
     objective = selection.best.objective
     titles = ["step, s", "USD /M tokens", "GPUs", "USD /h", "start lag, max", "over best", ""]
     extra = [] if objective in ("step_seconds", COST) else [_EXTRA[objective]]
-    title = f"Contenders, {result.request.replications} replication(s) each on the same luck"
+    title = f"Contenders, {result.request.replications} replication(s) each with common random numbers"
     columns = [*(short(name, names) for name in names), *extra, *titles]
     always_shown = (*selection.front, *selection.written)
     further = (evaluated for evaluated in selection.contenders[ROWS:] if evaluated in always_shown)

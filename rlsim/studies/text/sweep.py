@@ -78,8 +78,8 @@ def _notes(sweep: Sweep, names: Sequence[str]) -> Iterator[str]:
             yield f"did not end: {label(result.variant.levels, names)}: {result.fault.splitlines()[0]}"
     count = len(sweep.results[0].runs)
     yield (
-        f"{len(sweep.results)} variants, {count} replication(s) each on the same luck; ratios of {sweep.metrics[0]} "
-        f"are paired, against {label(sweep.baseline.variant.levels, names)}."
+        f"{len(sweep.results)} variants, {count} replication(s) each with common random numbers; "
+        f"ratios of {sweep.metrics[0]} are paired, against {label(sweep.baseline.variant.levels, names)}."
     )
     yield from source_lines([result.variant.resolved for result in sweep.results])
 
