@@ -58,9 +58,8 @@ def plan(
     from rlsim.studies.output import json_text
     from rlsim.studies.text.optimize import as_text
 
-    document = load(str(scenario), [str(overlay) for overlay in overlays], sets)
     request = optimize_request(
-        document,
+        load(str(scenario), [str(overlay) for overlay in overlays], sets),
         axes,
         arms,
         budget,
