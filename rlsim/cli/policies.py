@@ -47,7 +47,8 @@ def import_config(
     out: Annotated[Path | None, typer.Option("--out", help="Scenario file; default: stdout.")] = None,
 ) -> None:
     """Make a scenario from a framework's configuration; what was used, assumed and ignored goes to stderr."""
-    from rlsim.frameworks.importing import import_config, scenario_yaml
+    from rlsim.frameworks.imported import scenario_yaml
+    from rlsim.frameworks.importing import import_config
 
     imported = import_config(file, framework, preset)
     _put(scenario_yaml(imported), imported.report(), out)

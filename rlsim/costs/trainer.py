@@ -41,6 +41,10 @@ class TrainerConfig(Section):
     tensor_parallel: Count = Field(default=1, description="Ranks that split each layer")
     pipeline_parallel: Count = Field(default=1, description="Stages that split the layers")
     context_parallel: Count = Field(default=1, description="Ranks that split each sequence")
+    expert_parallel: Count = Field(
+        default=1,
+        description="Ranks that split the experts of a layer; what it does to time is in mfu",
+    )
     updates_per_step: Count = Field(default=1, description="Optimizer updates (mini-batches) in a step")
     epochs: Count = Field(default=1, description="Passes over the batch of a step")
     mfu: Fraction | None = Field(
@@ -77,6 +81,9 @@ class TrainerConfig(Section):
         if self.gpus % self.gpus_per_rank:
             split = "tensor_parallel * pipeline_parallel * context_parallel"
             yield ParameterError("gpus", self.gpus, f"a multiple of {self.gpus_per_rank} ({split})")
+        if self.gpus % (self.pipeline_parallel * self.expert_parallel):
+            allowed = f"a divisor of gpus / pipeline_parallel ({self.gpus} / {self.pipeline_parallel})"
+            yield ParameterError("expert_parallel", self.expert_parallel, allowed)
         if self.profile is None and self.mfu is None:
             yield ParameterError("mfu", None, "a number, above 0 and at most 1, or trainer.profile")
         if self.profile is not None:

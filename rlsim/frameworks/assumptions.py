@@ -47,8 +47,7 @@ def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
             flat[path] = value
             assumed.append(Assumed(path, value, reason))
 
-    if "rollout.gpus" not in flat and "trainer.gpus" in flat:
-        put("rollout.gpus", flat["trainer.gpus"], "as the trainer's")
+    _roles(flat, shares_gpus, put)
     for path, value, reason in _FIXED:
         put(path, value, reason)
     _lengths(flat, put, assumed)
@@ -56,6 +55,22 @@ def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
     flat.setdefault("cluster.gpus", _sum(together, flat))
     assumed += _fitted(flat)
     return assumed
+
+
+def _roles(flat: dict[str, Any], shares_gpus: bool, put: Callable[[str, Any, str], None]) -> None:
+    """GPUs of a role whose number no key gives, from the cluster's and the other role's."""
+    total = flat.get("cluster.gpus")
+    if isinstance(total, int) and total > 1 and not shares_gpus and not {"rollout.gpus", "trainer.gpus"} & flat.keys():
+        put("trainer.gpus", total // 2, "half of the cluster")
+    for role, other in (("rollout.gpus", "trainer.gpus"), ("trainer.gpus", "rollout.gpus")):
+        if role in flat:
+            continue
+        if isinstance(total, int) and shares_gpus:
+            put(role, total, "all of the cluster")
+        elif isinstance(total, int) and isinstance(flat.get(other), int) and total > flat[other]:
+            put(role, total - flat[other], "what the other role leaves of the cluster")
+        elif other in flat:
+            put(role, flat[other], f"as {other}")
 
 
 def _sum(together: Callable[..., Any], flat: dict[str, Any]) -> Any:

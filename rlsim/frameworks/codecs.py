@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlsim.costs.catalogue import model_names
-from rlsim.frameworks.mapping import Codec
+from rlsim.frameworks.mapping import Codec, Partial
 
 NODE_GPUS = 8
 """GPUs of a node, where a framework counts nodes and a scenario does not say."""
@@ -41,8 +41,16 @@ def known_model(name: str) -> str:
     return max(fits, key=len, default=str(name))
 
 
+def mini_batches(total: int, mini: Any, *known: Any) -> int:
+    """Mini-batches in a step; Partial, with the values that are ``known`` without it, where they do not divide."""
+    try:
+        return divided(total, whole(mini), "a mini-batch")
+    except ValueError as error:
+        raise Partial((*known, None), str(error)) from None
+
+
 def _updates(batch: Any, mini: Any) -> tuple[int, int]:
-    return whole(batch), divided(whole(batch), whole(mini), "a mini-batch")
+    return whole(batch), mini_batches(whole(batch), mini, batch)
 
 
 def _mini_batch(prompts: int, updates: int) -> tuple[int, int]:
@@ -51,7 +59,7 @@ def _mini_batch(prompts: int, updates: int) -> tuple[int, int]:
 
 def _sample_updates(prompts: Any, group: Any, mini: Any) -> tuple[int, int, int]:
     samples = whole(prompts) * whole(group)
-    return prompts, group, 1 if mini is None else divided(samples, whole(mini), "a mini-batch")
+    return prompts, group, 1 if mini is None else mini_batches(samples, mini, prompts, group)
 
 
 def _mini_samples(prompts: int, group: int, updates: int) -> tuple[int, int, int]:
@@ -79,11 +87,6 @@ KL = Codec(
 )
 BALANCE = Codec(lambda on: ("lpt" if on else "none",), lambda kind: (kind == "lpt",), "true: lpt, false: none")
 NOT = Codec(lambda flag: (not flag,), lambda flag: (not flag,), "the opposite")
-EITHER_CP = Codec(
-    lambda ulysses, megatron: (max(whole(ulysses), whole(megatron)),),
-    lambda ranks: (ranks, ranks),
-    "the larger; a backend reads its own",
-)
 SAMPLES = Codec(
     lambda batch, group: (divided(whole(batch), whole(group), "a group"), group),
     lambda prompts, group: (prompts * group, group),

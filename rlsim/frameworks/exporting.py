@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlsim.core.errors import ParameterError
 from rlsim.frameworks.importing import nested
-from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Framework, Mode, Row
+from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, Backend, Framework, Mode, Row, written
 from rlsim.frameworks.registry import framework
 from rlsim.presets import load_preset, preset_names
 
@@ -46,10 +46,11 @@ def export_config(scenario: Scenario, name: str) -> Exported:
     target = framework(name, "--to")
     mode = _mode(target, scenario)
     values = scenario_values(scenario)
-    flat: dict[str, Any] = {mark.key: mark.value for mark in mode.marks if mark.value is not WRITTEN}
+    backends = backends_for(target, values)
+    flat = written((*mode.marks, *(mark for backend in backends for mark in backend.marks)))
     if mode.program:
         flat[PROGRAM] = mode.program
-    rows = [row for row in target.rows_of(mode) if not row.legacy]
+    rows = [row for row in target.rows_of(mode, backends) if not row.legacy]
     for row in rows:
         _write(row, values, flat)
     mapped = {path for row in rows for path in row.paths}
@@ -67,6 +68,22 @@ def _mode(target: Framework, scenario: Scenario) -> Mode:
         reason = f"nothing beside the preset: {target.name} has no keys for parts"
         raise ParameterError("policy.parts", ", ".join(policy.parts), reason)
     return mode
+
+
+def backends_for(target: Framework, values: Mapping[str, Any]) -> tuple[Backend, ...]:
+    """The first backend of each kind that has a key for all that the scenario sets, else the first."""
+    return tuple(
+        next((one for one in kind if not _lost(one, kind, values)), kind[0])
+        for kind in (target.trainers, target.engines)
+        if kind
+    )
+
+
+def _lost(backend: Backend, kind: tuple[Backend, ...], values: Mapping[str, Any]) -> bool:
+    """Whether another backend of the kind has a key for what is set and this one has none."""
+    own = {path for row in backend.rows if not row.legacy for path in row.paths}
+    others = {path for one in kind for row in one.rows for path in row.paths}
+    return any(values.get(path) not in (None, False, 1) for path in others - own)
 
 
 def scenario_values(scenario: Scenario) -> dict[str, Any]:

@@ -38,6 +38,14 @@ class Config:
     """Values by dotted key; lists are values."""
     unresolved: dict[str, str] = field(default_factory=dict)
     """Keys whose value only the framework can make, and its text."""
+    unset: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of those, the variables that the file does not set."""
+    where: dict[str, str] = field(default_factory=dict)
+    """File and line of each key."""
+    faults: list[str] = field(default_factory=list)
+    """What could not be read, a line each."""
+    notes: list[str] = field(default_factory=list)
+    """What was taken for granted to read the rest, a line each."""
 
 
 def read_config(path: Path) -> Config:

@@ -1,102 +1,46 @@
-"""A framework's configuration as a scenario, and what was read, assumed and left aside on the way."""
+"""A framework's configuration as a scenario."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.frameworks.assumptions import Assumed, assume
+from rlsim.frameworks.assumptions import assume
 from rlsim.frameworks.files import Config, read_config
-from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, Framework, Mode, Row
+from rlsim.frameworks.imported import Imported, Read
+from rlsim.frameworks.mapping import NO_DEFAULT, OUTSIDE, Backend, Framework, Mode, Partial, Row, written
 from rlsim.frameworks.registry import framework
 from rlsim.presets import preset_names
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
 
-WIDTH = 118
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Scenario keys that framework keys gave."""
-
-    keys: tuple[str, ...]
-    paths: tuple[str, ...]
-    values: tuple[Any, ...]
-    defaults: tuple[str, ...] = ()
-    """Of the keys, those that the file leaves to the framework."""
-
-
-@dataclass(slots=True)
-class Imported:
-    """A scenario and where it comes from."""
-
-    framework: str
-    preset: str
-    tree: dict[str, Any] = field(default_factory=dict)
-    """The scenario as nested mappings."""
-    read: list[Read] = field(default_factory=list)
-    assumed: list[Assumed] = field(default_factory=list)
-    incomplete: dict[str, str] = field(default_factory=dict)
-    """Keys that say nothing without others, and those others."""
-    ignored: list[str] = field(default_factory=list)
-    unresolved: dict[str, str] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    """Why the scenario cannot run as it stands, a line each."""
-
-    def report(self) -> Iterator[str]:
-        """What was used, left to the framework's defaults, assumed, not understood and ignored."""
-        yield f"{self.framework}: read as preset {self.preset}"
-        for one in self.read:
-            if set(one.keys) != set(one.defaults):
-                yield f"used: {', '.join(one.keys)} -> {_settings(one)}{_left_open(one)}"
-        for one in self.read:
-            if set(one.keys) == set(one.defaults):
-                yield f"default of {self.framework}: {', '.join(one.keys)} -> {_settings(one)}"
-        for guess in self.assumed:
-            yield f"ASSUMED: {guess.path} = {guess.value} ({guess.reason})"
-        for keys, others in self.incomplete.items():
-            yield f"says nothing alone: {keys} needs {others}"
-        for key, text in self.unresolved.items():
-            yield f"not worked out: {key} = {text}"
-        if self.ignored:
-            yield f"ignored, {len(self.ignored)} keys: {', '.join(self.ignored)}"
-        for fault in self.refused:
-            yield f"refused as it stands: {fault}"
-
-
-def _settings(one: Read) -> str:
-    return ", ".join(f"{path} = {value}" for path, value in zip(one.paths, one.values, strict=True))
-
-
-def _left_open(one: Read) -> str:
-    return f" ({', '.join(one.defaults)}: the default)" if one.defaults else ""
-
 
 def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
     """Read the file ``path`` of the framework ``name``; ``preset`` says its mode where the file does not.
 
-    Raises ParameterError for an unknown framework, a format that is not read, and keys that contradict one another.
+    What cannot be read is a line of ``faults``, and the rest is used. Raises ParameterError for an unknown framework
+    and a format that is not read, ScenarioError for a file of which nothing can be used.
     """
     source, config = framework(name, "--from"), read_config(path)
     mode = _mode(source, config, preset)
-    imported = Imported(source.name, mode.preset)
+    backends = source.active(config.flat)
+    rows = source.rows_of(mode, backends)
+    imported = Imported(source.name, mode.preset, tuple(one.name for one in backends))
+    imported.faults, imported.notes = list(config.faults), list(config.notes)
     flat: dict[str, Any] = {"name": path.stem, "policy.preset": mode.preset}
-    for row in sorted(source.rows_of(mode), key=lambda row: (not _written(row, config), row.legacy)):
+    for row in sorted(rows, key=lambda row: (not _is_written(row, config), row.legacy)):
         _apply(row, config, flat, imported)
-    mapped = {key.name for row in source.rows_of(mode) for key in row.keys}
-    used = {key for one in imported.read for key in one.keys} | {mark.key for mark in mode.marks}
-    imported.ignored = sorted(
-        key for key in config.flat.keys() | config.unresolved.keys() if key not in {*used, PROGRAM}
-    )
-    imported.unresolved = {key: text for key, text in config.unresolved.items() if key in mapped}
+    if not any(_is_written(row, config) for row in rows):
+        found = ", ".join(sorted(key for key in config.flat if not key.startswith(OUTSIDE))[:5]) or "no keys"
+        allowed = f"a configuration of {source.name} with {source.rows[0].keys[0].name} and its other keys"
+        raise ScenarioError([*config.faults, f"{config.file}: found {found}; allowed: {allowed}"])
+    _leave_aside(source, mode, backends, config, imported)
     imported.assumed = assume(flat, mode.shares_gpus)
     imported.tree = nested({path: flat[path] for path in sorted(flat, key=_place)})
-    imported.refused = _refusals(imported.tree)
+    imported.refused = list(_refusals(imported.tree, rows, config))
     return imported
 
 
@@ -109,7 +53,7 @@ def _mode(source: Framework, config: Config, preset: str | None) -> Mode:
     return mode
 
 
-def _written(row: Row, config: Config) -> bool:
+def _is_written(row: Row, config: Config) -> bool:
     return any(key.name in config.flat for key in row.keys)
 
 
@@ -124,15 +68,46 @@ def _apply(row: Row, config: Config, flat: dict[str, Any], imported: Imported) -
         return
     if (row.legacy or len(absent) == len(names)) and any(path in flat for path in row.paths):
         return
-    written = [config.flat.get(key.name, key.default) for key in row.keys]
+    values = _values(row, config, imported)
+    known = {path: value for path, value in zip(row.paths, values, strict=True) if value is not None}
+    flat.update(known)
+    if known or not absent:
+        imported.read.append(Read(names, row.paths, values, absent))
+
+
+def _values(row: Row, config: Config, imported: Imported) -> tuple[Any, ...]:
+    """The values of the row's scenario keys; None, and a fault, for those that the file's values do not give."""
+    given = {key.name: config.flat.get(key.name, key.default) for key in row.keys}
     try:
-        values = row.codec.read(*written)
+        return row.codec.read(*given.values())
     except ValueError as error:
-        raise ParameterError(
-            f"{config.file}: {', '.join(names)}", written if written[1:] else written[0], str(error)
-        ) from None
-    flat.update({path: value for path, value in zip(row.paths, values, strict=True) if value is not None})
-    imported.read.append(Read(names, row.paths, values, absent))
+        place = next((config.where[name] for name in given if name in config.where), config.file)
+        found = ", ".join(f"{name} = {value!r}" for name, value in given.items())
+        imported.faults.append(f"{place}: {found}; allowed: {error}")
+        return error.values if isinstance(error, Partial) else (None,) * len(row.paths)
+
+
+def _leave_aside(
+    source: Framework, mode: Mode, backends: tuple[Backend, ...], config: Config, imported: Imported
+) -> None:
+    """Sort the keys that no row of the active mode and backends reads."""
+    mapped = {key.name for row in source.rows_of(mode, backends) for key in row.keys}
+    marks = (*mode.marks, *(mark for backend in (*source.trainers, *source.engines) for mark in backend.marks))
+    used = {key for one in imported.read for key in one.keys} | {getattr(mark, "key", "") for mark in marks}
+    used |= written(marks).keys()
+    known = {one.key: one for one in source.unmodelled}
+    for key in sorted(config.flat.keys() | config.unresolved.keys()):
+        idle = next((one.name for one in source.inactive(backends) if one.reads(key)), None)
+        if key in used or key.startswith(OUTSIDE):
+            continue
+        if key in known:
+            value = config.flat.get(key)
+            imported.unmodelled += [f"{key} = {value}: {known[key].words}"] if value not in known[key].off else []
+        elif idle is not None and key not in mapped:
+            imported.inactive.setdefault(idle, []).append(key)
+        else:
+            imported.ignored.append(key)
+    imported.unresolved = {key: text for key, text in config.unresolved.items() if key in mapped}
 
 
 def _place(path: str) -> tuple[int, ...]:
@@ -158,8 +133,8 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _refusals(tree: dict[str, Any]) -> list[str]:
-    """What the schema or the builder have against the scenario."""
+def _refusals(tree: dict[str, Any], rows: tuple[Row, ...], config: Config) -> Iterator[str]:
+    """What the schema or the builder have against the scenario, a line each."""
     from pydantic import ValidationError
 
     from rlsim.resolve import ResolveError, resolve
@@ -169,42 +144,32 @@ def _refusals(tree: dict[str, Any]) -> list[str]:
         scenario: Scenario = Scenario.model_validate(tree)
         resolve(scenario)
     except ValidationError as error:
-        return [_told(dict(detail)) for detail in error.errors(include_url=False)]
+        for detail in error.errors(include_url=False):
+            yield _told(dict(detail), rows, config)
     except ResolveError as error:
-        return [str(fault) for fault in error.errors]
+        yield from (str(fault) for fault in error.errors)
     except (ParameterError, ScenarioError) as error:
-        return [str(error)]
-    return []
+        yield str(error)
 
 
-def _told(detail: dict[str, Any]) -> str:
+def _told(detail: dict[str, Any], rows: tuple[Row, ...], config: Config) -> str:
     cause = detail.get("ctx", {}).get("error")
     under = ".".join(str(key) for key in detail["loc"])
+    if detail["type"] == "missing":
+        return f"{under}: missing: {_source(under, rows, config)}"
     if cause is not None and hasattr(cause, "errors"):
         return "; ".join(f"{under}.{fault}".removeprefix(".") for fault in cause.errors)
-    return f"{under}: found {detail['input']!r}; {detail['msg']}"
+    found = "a mapping" if isinstance(detail["input"], dict) else repr(detail["input"])[:80]
+    return f"{under}: found {found}; {detail['msg']}"
 
 
-def scenario_yaml(imported: Imported) -> str:
-    """The scenario as YAML, with a comment at everything that was assumed."""
-    from io import StringIO
-
-    from ruamel.yaml import YAML
-
-    yaml = YAML()
-    yaml.width = 4096
-    out = StringIO()
-    out.write(f"# Imported from a configuration of {imported.framework}; check what is marked as assumed.\n")
-    yaml.dump(_commented(imported.tree, {guess.path: guess.reason for guess in imported.assumed}, ""), out)
-    return out.getvalue()
-
-
-def _commented(tree: dict[str, Any], reasons: dict[str, str], under: str) -> Any:
-    from ruamel.yaml.comments import CommentedMap
-
-    node = CommentedMap()
-    for key, value in tree.items():
-        node[key] = _commented(value, reasons, f"{under}{key}.") if isinstance(value, dict) else value
-        if f"{under}{key}" in reasons:
-            node.yaml_add_eol_comment(f"assumed: {reasons[f'{under}{key}']}", key)
-    return node
+def _source(path: str, rows: tuple[Row, ...], config: Config) -> str:
+    """Why the file does not give the scenario key ``path``."""
+    names = [key.name for row in rows if path in row.paths for key in row.keys]
+    for name in names:
+        if config.unset.get(name):
+            unset = ", ".join(f"${variable}" for variable in config.unset[name])
+            return f"{config.where.get(name, config.file)}: {name}: {unset} is not set in the file"
+        if name in config.unresolved:
+            return f"{config.where.get(name, config.file)}: {name} = {config.unresolved[name]} is not worked out"
+    return f"{config.file} has no {' or '.join(names)}" if names else f"no key of {config.file} says it"

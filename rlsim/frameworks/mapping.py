@@ -26,6 +26,16 @@ NO_DEFAULT, WRITTEN = Unset.NO_DEFAULT, Unset.WRITTEN
 
 PROGRAM = "(program)"
 """The key under which the reader of a shell script puts the program that it starts."""
+OUTSIDE = "("
+"""First character of keys that a reader adds and no file holds: program, launcher's flags, variables of a script."""
+
+
+class Partial(ValueError):
+    """A relation of which some values are known: they are used (None: not known) and the text is told as a fault."""
+
+    def __init__(self, values: tuple[Any, ...], text: str) -> None:
+        super().__init__(text)
+        self.values = values
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +100,66 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What several keys together tell of a file."""
+
+    words: str
+    """The condition, for the documentation."""
+    holds: Callable[[Flat], bool]
+    """Whether the file meets it."""
+    written: tuple[tuple[str, Any], ...] = ()
+    """Keys and values that an export writes so that it is met."""
+
+
+def hold(marks: tuple[Mark | Condition, ...], flat: Flat) -> bool:
+    """Whether all marks hold."""
+    return all(mark.holds(flat) for mark in marks)
+
+
+def written(marks: tuple[Mark | Condition, ...]) -> dict[str, Any]:
+    """Keys and values that an export writes so that the marks hold."""
+    flat: dict[str, Any] = {}
+    for mark in marks:
+        if isinstance(mark, Condition):
+            flat.update(mark.written)
+        elif mark.value is not WRITTEN:
+            flat[mark.key] = mark.value
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A training library or an engine that the framework can run on, and the rows that count only then."""
+
+    name: str
+    rows: tuple[Row, ...] = ()
+    marks: tuple[Mark | Condition, ...] = ()
+    """What tells that it is the active one."""
+    prefixes: tuple[str, ...] = ()
+    """Beginnings of keys that only it reads, mapped or not."""
+
+    def reads(self, key: str) -> bool:
+        """Whether the key is one of its own."""
+        return key.startswith(self.prefixes) or any(key == one.name for row in self.rows for one in row.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmodelled:
+    """A key whose effect on time or memory is not simulated: said, where the file sets it."""
+
+    key: str
+    words: str
+    """What it is, after the value."""
+    off: tuple[Any, ...] = (None, False, 0)
+    """Values that change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mode:
     """A way to run the framework: the preset it is, the marks that tell, and rows of its own."""
 
     preset: str
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Mark | Condition, ...] = ()
     rows: tuple[Row, ...] = ()
     shares_gpus: bool = False
     program: str = ""
@@ -114,10 +179,24 @@ class Framework:
     modes: tuple[Mode, ...]
     command: str = ""
     """Of a command line; ``{key}`` stands for a key's value, ``{program}`` for that of the mode."""
+    trainers: tuple[Backend, ...] = ()
+    """Training backends; the first whose marks hold is active."""
+    engines: tuple[Backend, ...] = ()
+    """Inference backends, likewise."""
+    unmodelled: tuple[Unmodelled, ...] = ()
 
-    def rows_of(self, mode: Mode) -> tuple[Row, ...]:
-        """The rows that hold in a mode."""
-        return (*self.rows, *mode.rows)
+    def rows_of(self, mode: Mode, backends: tuple[Backend, ...]) -> tuple[Row, ...]:
+        """The rows that hold in a mode on those backends."""
+        return (*self.rows, *mode.rows, *(row for backend in backends for row in backend.rows))
+
+    def active(self, flat: Flat) -> tuple[Backend, ...]:
+        """The backends that a file runs on, at most one of each kind."""
+        found = (next((one for one in kind if hold(one.marks, flat)), None) for kind in (self.trainers, self.engines))
+        return tuple(one for one in found if one is not None)
+
+    def inactive(self, active: tuple[Backend, ...]) -> tuple[Backend, ...]:
+        """The other backends."""
+        return tuple(one for one in (*self.trainers, *self.engines) if one not in active)
 
     def mode(self, preset: str) -> Mode | None:
         """The mode that is a preset."""
@@ -125,7 +204,7 @@ class Framework:
 
     def recognised(self, flat: Flat) -> Mode | None:
         """The mode that a file runs."""
-        return next((mode for mode in self.modes if all(mark.holds(flat) for mark in mode.marks)), None)
+        return next((mode for mode in self.modes if hold(mode.marks, flat)), None)
 
     def presets(self) -> tuple[str, ...]:
         """Presets that it can express, each once."""

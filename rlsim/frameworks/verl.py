@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlsim.frameworks.codecs import BALANCE, EITHER_CP, GPUS, MODEL, NOT, REFERENCE, SHARED_GPUS, UPDATES
-from rlsim.frameworks.mapping import Codec, Framework, Key, Mark, Mode, Row, same
+from rlsim.frameworks.codecs import BALANCE, GPUS, MODEL, NOT, REFERENCE, SHARED_GPUS, UPDATES
+from rlsim.frameworks.mapping import Backend, Codec, Condition, Flat, Framework, Key, Mark, Mode, Row, same
 
 _ROLLOUT, _ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 _TRAINER_NODES = (Key("trainer.nnodes", 1), Key("trainer.n_gpus_per_node", 8))
@@ -29,14 +29,6 @@ _ROWS = (
     same(f"{_ROLLOUT}.scheduling_policy", "rollout.scheduling_policy", "fcfs"),
     same(f"{_ACTOR}.ppo_epochs", "trainer.epochs", 1),
     same(f"{_ACTOR}.ppo_max_token_len_per_gpu", "trainer.micro_batch_tokens", 16384),
-    same(f"{_ACTOR}.megatron.tensor_model_parallel_size", "trainer.tensor_parallel", 1),
-    same(f"{_ACTOR}.megatron.pipeline_model_parallel_size", "trainer.pipeline_parallel", 1),
-    Row(
-        (Key(f"{_ACTOR}.ulysses_sequence_parallel_size", 1), Key(f"{_ACTOR}.megatron.context_parallel_size", 1)),
-        ("trainer.context_parallel",),
-        EITHER_CP,
-    ),
-    same(f"{_ACTOR}.fsdp_config.optimizer_offload", "trainer.optimizer_offload", False),
     same("actor_rollout_ref.model.enable_gradient_checkpointing", "trainer.activation_recompute", True),
     Row((Key("trainer.balance_batch", True),), ("trainer.balance",), BALANCE),
     Row(
@@ -120,12 +112,54 @@ _SEPARATE = (
 )
 _COLOCATE = (same(f"{_V1}.colocate_async.num_warmup_batches", "policy.num_warmup_batches", 1), *_OFF_POLICY)
 
+_MEGATRON = f"{_ACTOR}.megatron"
+
+
+def _on_megatron(flat: Flat) -> bool:
+    """By the strategy that the file names; else by the configuration that it starts from, or by Megatron's own keys."""
+    strategy = flat.get(f"{_ACTOR}.strategy", flat.get("model_engine"))
+    if strategy is not None:
+        return "megatron" in str(strategy)
+    return "megatron" in str(flat.get("config-name", "")) or any(key.startswith(f"{_MEGATRON}.") for key in flat)
+
+
+_TRAINERS = (
+    Backend(
+        "FSDP",
+        (
+            same(f"{_ACTOR}.ulysses_sequence_parallel_size", "trainer.context_parallel", 1),
+            same(f"{_ACTOR}.fsdp_config.optimizer_offload", "trainer.optimizer_offload", False),
+        ),
+        (Condition("no key of Megatron's", lambda flat: not _on_megatron(flat)),),
+        (f"{_ACTOR}.fsdp_config.", f"{_ACTOR}.ulysses_sequence_parallel_size"),
+    ),
+    Backend(
+        "Megatron",
+        (
+            same(f"{_MEGATRON}.tensor_model_parallel_size", "trainer.tensor_parallel", 1),
+            same(f"{_MEGATRON}.pipeline_model_parallel_size", "trainer.pipeline_parallel", 1),
+            same(f"{_MEGATRON}.context_parallel_size", "trainer.context_parallel", 1),
+            same(f"{_MEGATRON}.expert_model_parallel_size", "trainer.expert_parallel", 1),
+            same(f"{_MEGATRON}.optimizer_offload", "trainer.optimizer_offload", False),
+        ),
+        (
+            Condition(
+                "strategy megatron, or a configuration or keys of Megatron's",
+                _on_megatron,
+                ((f"{_ACTOR}.strategy", "megatron"),),
+            ),
+        ),
+        (f"{_MEGATRON}.",),
+    ),
+)
+
 VERL = Framework(
     name="verl",
     version="1dda039",
     format="hydra",
     command="python3 -m {program}",
     rows=_ROWS,
+    trainers=_TRAINERS,
     modes=(
         Mode(
             "verl-fully-async",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.frameworks.importing import Imported, import_config, scenario_yaml
+from rlsim.frameworks.imported import Imported, scenario_yaml
+from rlsim.frameworks.importing import import_config
 from rlsim.scenario.document import load
 from rlsim.scenario.schema import Scenario
 
@@ -239,8 +241,9 @@ actor_infer: {device_mapping: [16, 17, 18, 19], num_gpus_per_worker: 2}
 """
     made = read(text, "roll", ".yaml")
     says(made, policy__preset="roll-rlvr-async", trainer__gpus=16, rollout__gpus=4, trainer__updates_per_step=2)
-    with pytest.raises(ParameterError, match=r"list\(range\(first,end\)\)"):
-        read(text.replace("list(range(0,16))", "__import__('os').getpid()"), "roll", ".yaml")
+    unread = read(text.replace("list(range(0,16))", "__import__('os').getpid()"), "roll", ".yaml")
+    assert any("allowed: a list of devices, or list(range(first,end))" in fault for fault in unread.faults)
+    assert at(unread, "workload.response_tokens.cap_tokens") == 4096, "the rest is read"
 
 
 def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
@@ -285,8 +288,35 @@ def test_what_is_assumed_is_marked_in_the_file_and_told_and_varied(tmp_path: Pat
 
 
 def test_a_contradiction_names_the_keys_of_the_framework() -> None:
-    with pytest.raises(ParameterError, match=r"config\.sh: rollout-batch-size.*a mini-batch that divides 256"):
-        read(SLIME.replace("128", "100"), "slime", ".sh")
+    made = read(SLIME.replace("128", "100"), "slime", ".sh")
+    assert len(made.faults) == 1
+    assert re.search(r"config\.sh: rollout-batch-size = 32.*allowed: a mini-batch that divides 256", made.faults[0])
+
+
+def test_a_file_of_something_else_is_refused_with_what_it_has() -> None:
+    with pytest.raises(ScenarioError, match=r"found lights\.on; allowed: a configuration of areal with actor\.path"):
+        read("lights: {on: 1}", "areal", ".yaml")
+
+
+MEGATRON = "a.b.main_ppo actor_rollout_ref.actor.megatron.optimizer_offload=True data.train_batch_size=64"
+
+
+def test_the_active_backend_decides_which_keys_count() -> None:
+    made = read(f"{MEGATRON} actor_rollout_ref.actor.fsdp_config.optimizer_offload=False", "verl", ".sh")
+    says(made, trainer__optimizer_offload=True)
+    assert made.backends[0] == "Megatron"
+    assert made.inactive == {"FSDP": ["actor_rollout_ref.actor.fsdp_config.optimizer_offload"]}
+    other = read(f"{MEGATRON} actor_rollout_ref.actor.strategy=fsdp2", "verl", ".sh")
+    says(other, trainer__optimizer_offload=False)
+    assert other.inactive == {"Megatron": ["actor_rollout_ref.actor.megatron.optimizer_offload"]}
+
+
+def test_what_is_missing_is_one_sentence() -> None:
+    made = read("m.py data.train_batch_size=64 actor_rollout_ref.model.path=$BASE_MODEL", "verl", ".sh")
+    assert len(made.refused) == 1
+    assert made.refused[0].startswith("model: missing: ")
+    assert "BASE_MODEL" in made.refused[0]
+    assert len(made.refused[0]) < 200
 
 
 def test_a_scenario_that_cannot_run_is_written_with_the_reason() -> None:

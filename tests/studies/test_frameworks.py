@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from evidence.docs_pages import frameworks_page
 from evidence.site import generated
 from rlsim.core.errors import ParameterError
-from rlsim.frameworks.exporting import export_config, scenario_values
-from rlsim.frameworks.importing import Imported, import_config
+from rlsim.frameworks.exporting import backends_for, export_config, scenario_values
+from rlsim.frameworks.imported import Imported
+from rlsim.frameworks.importing import import_config
 from rlsim.frameworks.mapping import Mode
 from rlsim.frameworks.registry import FRAMEWORKS
 from rlsim.presets import load_preset, preset_names
@@ -129,7 +130,8 @@ def test_what_is_exported_is_imported_as_the_same_scenario(framework: str, mode:
     assert made.preset == mode.preset, exported.text
     again = scenario_values(Scenario.model_validate(made.tree))
     before = scenario_values(scenario)
-    written = {path for row in found.rows_of(found.mode(mode.preset) or mode) if not row.legacy for path in row.paths}
+    rows = found.rows_of(found.mode(mode.preset) or mode, backends_for(found, before))
+    written = {path for row in rows if not row.legacy for path in row.paths}
     assert {path: again[path] for path in written} == {path: before[path] for path in written}
     assert not made.ignored
     assert not made.unresolved
@@ -140,7 +142,8 @@ def test_every_mode_is_a_preset_and_every_key_stands_for_one_that_is_there(frame
     assert mode.preset in preset_names()
     parameters = {f"policy.{name}" for name in load_preset(mode.preset).parameters}
     schema = scenario_values(Scenario.model_validate(sized(mode.preset, mode.shares_gpus))).keys() | parameters
-    for row in FRAMEWORKS[framework].rows_of(mode):
+    found = FRAMEWORKS[framework]
+    for row in found.rows_of(mode, (*found.trainers, *found.engines)):
         assert schema >= set(row.paths)
 
 
