@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from rlsim.frameworks.catalogue import choice_texts, part_texts, preset_texts
-from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Framework, Key, Mark, Row
+from rlsim.frameworks.mapping import NO_DEFAULT, PROGRAM, WRITTEN, Condition, Framework, Key, Mark, Row
 from rlsim.frameworks.registry import FRAMEWORKS
 from rlsim.presets import preset_names
 from rlsim.scenario.schema import Law, PolicyConfig, Scenario
@@ -256,10 +256,20 @@ def _framework(framework: Framework) -> Iterator[str]:
             yield f"\n### {framework.name}: preset `{mode.preset}`\n"
             yield f"Recognised by {marks}.\n" if marks else "Any other file.\n"
             yield from _table(mode.rows)
+    for backend in (*framework.trainers, *framework.engines):
+        if backend.rows:
+            yield f"\n### {framework.name} on {backend.name}\n"
+            yield f"Active by {' and '.join(_mark(mark) for mark in backend.marks)}.\n" if backend.marks else ""
+            yield from _table(backend.rows)
+    if framework.unmodelled:
+        yield f"\nRead from {framework.name} and not simulated:\n"
+        yield from (f"- `{one.key}`: {one.words}" for one in framework.unmodelled)
     yield ""
 
 
-def _mark(mark: Mark) -> str:
+def _mark(mark: Mark | Condition) -> str:
+    if isinstance(mark, Condition):
+        return mark.words
     if mark.value is WRITTEN:
         return f"`{mark.key}` being written"
     name = "the program" if mark.key == PROGRAM else f"`{mark.key}`"

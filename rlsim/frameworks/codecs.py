@@ -86,6 +86,8 @@ KL = Codec(
     "a weight that is not 0: with a reference model",
 )
 BALANCE = Codec(lambda on: ("lpt" if on else "none",), lambda kind: (kind == "lpt",), "true: lpt, false: none")
+EITHER = Codec(lambda *flags: (any(flags),), lambda flag: (flag, False), "either")
+RECOMPUTE = Codec(lambda kind: (kind is not None,), lambda kept: ("full" if kept else None,), "full or selective: true")
 NOT = Codec(lambda flag: (not flag,), lambda flag: (not flag,), "the opposite")
 SAMPLES = Codec(
     lambda batch, group: (divided(whole(batch), whole(group), "a group"), group),

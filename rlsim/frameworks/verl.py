@@ -2,10 +2,62 @@
 
 from __future__ import annotations
 
-from rlsim.frameworks.codecs import BALANCE, GPUS, MODEL, NOT, REFERENCE, SHARED_GPUS, UPDATES
-from rlsim.frameworks.mapping import Backend, Codec, Condition, Flat, Framework, Key, Mark, Mode, Row, same
+from typing import Any
+
+from rlsim.frameworks.codecs import BALANCE, EITHER, GPUS, MODEL, NOT, RECOMPUTE, REFERENCE, SHARED_GPUS, UPDATES, whole
+from rlsim.frameworks.mapping import (
+    PROGRAM,
+    Backend,
+    Codec,
+    Condition,
+    Flat,
+    Framework,
+    Key,
+    Mark,
+    Mode,
+    Row,
+    Unmodelled,
+    same,
+)
+
+
+def _micro_batch(
+    dynamic: Any, tokens: Any, samples: Any, unpadded: Any, prompt: Any, response: Any
+) -> tuple[int, str, int, int]:
+    longest = whole(prompt) + whole(response)
+    packing = "packed" if unpadded else "padded"
+    size = whole(tokens) if dynamic or samples is None else whole(samples) * longest
+    return size, packing, prompt, response
+
+
+def _micro_batch_keys(
+    tokens: int, packing: str, prompt: int, response: int
+) -> tuple[bool, int, int | None, bool, int, int]:
+    return True, tokens, None, packing == "packed", prompt, response
+
 
 _ROLLOUT, _ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+MICRO_BATCH = Row(
+    (
+        Key(f"{_ACTOR}.use_dynamic_bsz", False),
+        Key(f"{_ACTOR}.ppo_max_token_len_per_gpu", 16384),
+        Key(f"{_ACTOR}.ppo_micro_batch_size_per_gpu", None),
+        Key("actor_rollout_ref.model.use_remove_padding", True),
+        Key("data.max_prompt_length", 512),
+        Key("data.max_response_length", 512),
+    ),
+    (
+        "trainer.micro_batch_tokens",
+        "trainer.packing",
+        "workload.prompt_tokens.cap_tokens",
+        "workload.response_tokens.cap_tokens",
+    ),
+    Codec(
+        _micro_batch,
+        _micro_batch_keys,
+        "tokens of a dynamic micro-batch, else samples x longest; padded: neither dynamic nor without padding",
+    ),
+)
 _TRAINER_NODES = (Key("trainer.nnodes", 1), Key("trainer.n_gpus_per_node", 8))
 _ASYNC = "async_training"
 _MAIN = "verl.trainer.main_ppo"
@@ -14,8 +66,6 @@ _OLD_LOG_PROB = Row((Key("algorithm.rollout_correction.bypass_mode", False),), (
 _ROWS = (
     Row((Key("actor_rollout_ref.model.path"),), ("model",), MODEL),
     same(f"{_ROLLOUT}.n", "workload.group_size", 1),
-    same("data.max_prompt_length", "workload.prompt_tokens.cap_tokens", 512),
-    same("data.max_response_length", "workload.response_tokens.cap_tokens", 512),
     same(f"{_ROLLOUT}.tensor_model_parallel_size", "rollout.tensor_parallel", 2),
     same(f"{_ROLLOUT}.pipeline_model_parallel_size", "rollout.pipeline_parallel", 1),
     same(f"{_ROLLOUT}.data_parallel_size", "rollout.data_parallel", 1),
@@ -28,8 +78,7 @@ _ROWS = (
     same(f"{_ROLLOUT}.enable_chunked_prefill", "rollout.enable_chunked_prefill", True),
     same(f"{_ROLLOUT}.scheduling_policy", "rollout.scheduling_policy", "fcfs"),
     same(f"{_ACTOR}.ppo_epochs", "trainer.epochs", 1),
-    same(f"{_ACTOR}.ppo_max_token_len_per_gpu", "trainer.micro_batch_tokens", 16384),
-    same("actor_rollout_ref.model.enable_gradient_checkpointing", "trainer.activation_recompute", True),
+    MICRO_BATCH,
     Row((Key("trainer.balance_batch", True),), ("trainer.balance",), BALANCE),
     Row(
         (Key(f"{_ACTOR}.use_kl_loss", False), Key("algorithm.use_kl_in_reward", False)),
@@ -113,6 +162,7 @@ _SEPARATE = (
 _COLOCATE = (same(f"{_V1}.colocate_async.num_warmup_batches", "policy.num_warmup_batches", 1), *_OFF_POLICY)
 
 _MEGATRON = f"{_ACTOR}.megatron"
+_CPU_OPTIMIZER = Key(f"{_ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload", False)
 
 
 def _on_megatron(flat: Flat) -> bool:
@@ -123,12 +173,22 @@ def _on_megatron(flat: Flat) -> bool:
     return "megatron" in str(flat.get("config-name", "")) or any(key.startswith(f"{_MEGATRON}.") for key in flat)
 
 
+def _fully_async(flat: Flat) -> bool:
+    return "fully_async" in str(flat.get(PROGRAM, "")) or any(key.startswith(f"{_ASYNC}.") for key in flat)
+
+
+def _one_step_off(flat: Flat) -> bool:
+    return "one_step_off" in str(flat.get(PROGRAM, "")) or "rollout.nnodes" in flat
+
+
 _TRAINERS = (
     Backend(
         "FSDP",
         (
             same(f"{_ACTOR}.ulysses_sequence_parallel_size", "trainer.context_parallel", 1),
             same(f"{_ACTOR}.fsdp_config.optimizer_offload", "trainer.optimizer_offload", False),
+            same(f"{_ACTOR}.fsdp_config.param_offload", "trainer.weights_offload", False),
+            same("actor_rollout_ref.model.enable_gradient_checkpointing", "trainer.activation_recompute", True),
         ),
         (Condition("no key of Megatron's", lambda flat: not _on_megatron(flat)),),
         (f"{_ACTOR}.fsdp_config.", f"{_ACTOR}.ulysses_sequence_parallel_size"),
@@ -140,7 +200,13 @@ _TRAINERS = (
             same(f"{_MEGATRON}.pipeline_model_parallel_size", "trainer.pipeline_parallel", 1),
             same(f"{_MEGATRON}.context_parallel_size", "trainer.context_parallel", 1),
             same(f"{_MEGATRON}.expert_model_parallel_size", "trainer.expert_parallel", 1),
-            same(f"{_MEGATRON}.optimizer_offload", "trainer.optimizer_offload", False),
+            Row((Key(f"{_MEGATRON}.optimizer_offload", False), _CPU_OPTIMIZER), ("trainer.optimizer_offload",), EITHER),
+            same(f"{_MEGATRON}.param_offload", "trainer.weights_offload", False),
+            Row(
+                (Key(f"{_MEGATRON}.override_transformer_config.recompute_granularity", None),),
+                ("trainer.activation_recompute",),
+                RECOMPUTE,
+            ),
         ),
         (
             Condition(
@@ -153,6 +219,23 @@ _TRAINERS = (
     ),
 )
 
+_ENGINES = tuple(
+    Backend(name, (), (Mark(f"{_ROLLOUT}.name", key, "vllm"),), (f"{_ROLLOUT}.engine_kwargs.{key}.",))
+    for key, name in (("vllm", "vLLM"), ("sglang", "SGLang"), ("trtllm", "TensorRT-LLM"), ("hf", "Transformers"))
+)
+_UNMODELLED = (
+    Unmodelled("actor_rollout_ref.model.lora_rank", "LoRA: trained and sent as full weights here"),
+    Unmodelled("actor_rollout_ref.model.lora.rank", "LoRA: trained and sent as full weights here"),
+    Unmodelled("actor_rollout_ref.model.mtp.enable", "a multi-token prediction head"),
+    Unmodelled(f"{_ROLLOUT}.mtp.enable", "speculative decoding"),
+    Unmodelled(f"{_ROLLOUT}.quantization", "weights of the engine in another type"),
+    Unmodelled(f"{_ROLLOUT}.multi_turn.enable", "several turns: give them under workload.turns"),
+    Unmodelled(f"{_ROLLOUT}.multi_turn.max_assistant_turns", "several turns: give them under workload.turns"),
+    Unmodelled("data.gen_batch_size", "prompts of a generation batch, of which some are filtered out", (None,)),
+    Unmodelled("algorithm.filter_groups.enable", "dynamic sampling: needs a learning section"),
+    Unmodelled("reward_model.enable", "a reward model on GPUs: give its time under workload.reward"),
+)
+
 VERL = Framework(
     name="verl",
     version="1dda039",
@@ -160,14 +243,17 @@ VERL = Framework(
     command="python3 -m {program}",
     rows=_ROWS,
     trainers=_TRAINERS,
+    engines=_ENGINES,
+    unmodelled=_UNMODELLED,
     modes=(
         Mode(
             "verl-fully-async",
-            (Mark(_ASYNC),),
+            (Condition("program fully_async_main, or keys of async_training", _fully_async),),
             (
                 _FULLY_ASYNC,
                 _APART,
                 _standalone("rollout", 1),
+                Row((Key(f"{_ASYNC}.use_rollout_log_probs"),), ("trainer.old_log_prob",), NOT, legacy=True),
                 same(f"{_ASYNC}.staleness_threshold", "policy.staleness_threshold", 0.1),
                 same(f"{_ASYNC}.partial_rollout", "policy.partial_rollout", True),
                 same(f"{_ASYNC}.concurrent_samples_per_replica", "policy.concurrent_samples_per_replica", 16),
@@ -177,7 +263,7 @@ VERL = Framework(
         ),
         Mode(
             "verl-one-step-off",
-            (Mark("rollout.nnodes"),),
+            (Condition("program of one_step_off_policy, or rollout.nnodes", _one_step_off),),
             (_BATCH, _APART, _standalone("rollout", 1), _OLD_LOG_PROB),
             program="verl.experimental.one_step_off_policy.main_ppo",
         ),

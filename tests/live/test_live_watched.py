@@ -173,7 +173,7 @@ def test_a_branch_begins_with_its_parents_tokens_and_none_of_them_is_trained_twi
 
 
 def kept_tokens(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
-    """Mean and variance of the tokens that stand: each with probability min(1, new / old), up to the first that falls."""
+    """Mean and variance of the tokens before the first that falls: each stands with probability min(1, new / old)."""
     stands, mean, square = 1.0, 0.0, 0.0
     for count, (before, now) in enumerate(zip(old, new, strict=True), 1):
         stands *= math.exp(min(0.0, now - before))
