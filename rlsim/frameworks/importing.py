@@ -30,6 +30,7 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
     rows = source.rows_of(mode, backends)
     imported = Imported(source.name, mode.preset, tuple(one.name for one in backends))
     imported.faults, imported.notes = list(config.faults), list(config.notes)
+    _name_models(rows, config)
     flat: dict[str, Any] = {"name": path.stem, "policy.preset": mode.preset}
     for row in sorted(rows, key=lambda row: (not _is_written(row, config), row.legacy)):
         _apply(row, config, flat, imported)
@@ -51,6 +52,15 @@ def _mode(source: Framework, config: Config, preset: str | None) -> Mode:
         what = preset or (mode.preset if mode else None)
         raise ParameterError("--preset", what, f"{allowed}: the modes of {source.name} that are known")
     return mode
+
+
+def _name_models(rows: tuple[Row, ...], config: Config) -> None:
+    """Take the last component of a model's path whose folder only the environment knows."""
+    for key in (key.name for row in rows if row.paths == ("model",) for key in row.keys):
+        name = config.unresolved.get(key, "").rstrip("/").rpartition("/")[2]
+        if name and not set("$`{}()") & set(name):
+            config.flat[key] = name
+            del config.unresolved[key]
 
 
 def _is_written(row: Row, config: Config) -> bool:

@@ -105,11 +105,12 @@ def _standalone(section: str, nodes: int) -> Row:
     return Row((Key(f"{section}.nnodes", nodes), Key(f"{section}.n_gpus_per_node", 8)), ("rollout.gpus",), GPUS)
 
 
-def _cycle(mini: int, batches: int, trigger: int) -> tuple[int, int, int, int]:
-    return mini, batches, trigger, mini * batches * trigger
+def _cycle(mini: Any, batches: Any, trigger: Any) -> tuple[int, ...]:
+    updates = whole(batches) * whole(trigger)
+    return mini, batches, trigger, whole(mini) * updates, updates
 
 
-def _parts(mini: int | None, batches: int, trigger: int, prompts: int) -> tuple[int, int, int]:
+def _parts(mini: int | None, batches: int, trigger: int, prompts: int, updates: int) -> tuple[int, int, int]:
     if prompts % (batches * trigger) or mini not in (None, prompts // (batches * trigger)):
         raise ValueError("ppo_mini_batch_size x require_batches x trigger_parameter_sync_step prompts a step")
     return prompts // (batches * trigger), batches, trigger
@@ -126,19 +127,20 @@ _FULLY_ASYNC = Row(
         "policy.require_batches",
         "policy.trigger_parameter_sync_step",
         "workload.prompts_per_step",
+        "trainer.updates_per_step",
     ),
     Codec(_cycle, _parts, "prompts = mini-batch x require_batches x trigger: a step ends with a parameter sync"),
 )
 
 
-def _streamed(batch: int, mini: int, syncs: int) -> tuple[int, int, int]:
+def _streamed(batch: int, mini: int, syncs: int) -> tuple[int, int, int, int]:
     if batch != mini * syncs:
         raise ValueError("train_batch_size = parameter_sync_step x ppo_mini_batch_size")
-    return batch, mini, syncs
+    return batch, mini, syncs, syncs
 
 
-def _mini_batches(prompts: int, mini: int | None, syncs: int) -> tuple[int, int, int]:
-    return _streamed(prompts, prompts // syncs if mini is None else mini, syncs)
+def _mini_batches(prompts: int, mini: int | None, syncs: int, updates: int) -> tuple[int, int, int]:
+    return _streamed(prompts, prompts // syncs if mini is None else mini, syncs)[:3]
 
 
 _V1 = "trainer.v1"
@@ -153,7 +155,12 @@ _SEPARATE = (
             Key(f"{_ACTOR}.ppo_mini_batch_size", 256),
             Key(f"{_V1}.separate_async.parameter_sync_step", 4),
         ),
-        ("workload.prompts_per_step", "policy.ppo_mini_batch_size", "policy.parameter_sync_step"),
+        (
+            "workload.prompts_per_step",
+            "policy.ppo_mini_batch_size",
+            "policy.parameter_sync_step",
+            "trainer.updates_per_step",
+        ),
         Codec(_streamed, _mini_batches, "prompts = mini-batch x parameter_sync_step: a step ends with a sync"),
     ),
     same(f"{_V1}.separate_async.num_warmup_batches", "policy.num_warmup_batches", 1),

@@ -311,6 +311,43 @@ def test_the_active_backend_decides_which_keys_count() -> None:
     assert other.inactive == {"Megatron": ["actor_rollout_ref.actor.megatron.optimizer_offload"]}
 
 
+def test_micro_batches_of_verl_are_tokens_or_samples_and_padded_where_padding_stays() -> None:
+    lengths = "data.max_prompt_length=1000 data.max_response_length=6000 data.train_batch_size=64"
+    sizes = f"m.py {lengths} actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
+    packing = "actor_rollout_ref.model.use_remove_padding"
+    padded = read(f"{sizes} {packing}=False actor_rollout_ref.actor.use_dynamic_bsz=False", "verl", ".sh")
+    says(padded, trainer__micro_batch_tokens=2 * 7000, trainer__packing="padded")
+    dynamic = (
+        f"{sizes} actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=9000"
+    )
+    says(read(dynamic, "verl", ".sh"), trainer__micro_batch_tokens=9000, trainer__packing="packed")
+
+
+def test_an_optimizer_on_the_host_is_told_by_either_key_of_megatron() -> None:
+    host = "actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True"
+    made = read(f"m.py data.train_batch_size=256 actor_rollout_ref.actor.strategy=megatron +{host}", "verl", ".sh")
+    says(made, trainer__optimizer_offload=True, trainer__activation_recompute=False)
+
+
+def test_a_model_in_a_folder_that_only_the_environment_knows_is_told_by_its_name() -> None:
+    made = read("m.py data.train_batch_size=256 actor_rollout_ref.model.path=$HOME/models/Qwen3-8B", "verl", ".sh")
+    says(made, model="Qwen3-8B")
+    assert not made.unresolved
+
+
+@pytest.mark.parametrize(
+    ("words", "preset"),
+    [
+        ("verl.experimental.fully_async_policy.fully_async_main", "verl-fully-async"),
+        ("verl.experimental.one_step_off_policy.main_ppo", "verl-one-step-off"),
+        ("verl.trainer.main_ppo", "verl-sync"),
+        ("verl.trainer.main_ppo rollout.nnodes=1", "verl-one-step-off"),
+    ],
+)
+def test_the_program_of_verl_tells_the_mode(words: str, preset: str) -> None:
+    assert read(f"python3 -m {words} data.train_batch_size=256", "verl", ".sh").preset == preset
+
+
 def test_what_is_missing_is_one_sentence() -> None:
     made = read("m.py data.train_batch_size=64 actor_rollout_ref.model.path=$BASE_MODEL", "verl", ".sh")
     assert len(made.refused) == 1

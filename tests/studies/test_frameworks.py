@@ -111,12 +111,13 @@ def values(name: str, default: Any) -> st.SearchStrategy[Any]:
 
 
 def fit_mini_batch(tree: dict[str, Any]) -> None:
-    """verl's asynchronous modes: a step is so many mini-batches."""
+    """verl's asynchronous modes: a step is so many mini-batches, and as many updates."""
     policy = tree["policy"]
     if "ppo_mini_batch_size" in policy:
         parts = policy.get("trigger_parameter_sync_step", 1) * policy.get("require_batches", 1)
         parts *= policy.get("parameter_sync_step", 1)
         policy["ppo_mini_batch_size"] = tree["workload"]["prompts_per_step"] // parts
+        tree["trainer"]["updates_per_step"] = parts
 
 
 @pytest.mark.parametrize(("framework", "mode"), MODES, ids=lambda value: getattr(value, "preset", value))
