@@ -345,7 +345,7 @@ def test_a_model_in_a_folder_that_only_the_environment_knows_is_told_by_its_name
     ],
 )
 def test_the_program_of_verl_tells_the_mode(words: str, preset: str) -> None:
-    assert read(f"python3 -m {words} data.train_batch_size=256", "verl", ".sh").preset == preset
+    assert read(f"python3 -m {words} data.max_prompt_length=256", "verl", ".sh").preset == preset
 
 
 def test_what_is_missing_is_one_sentence() -> None:
