@@ -24,6 +24,8 @@ READABLE = {
     ".bash": "shell",
     ".txt": "shell",
 }
+LAUNCHER_KEYS = ("num_processes", "num_machines", "nproc_per_node", "nnodes", "num_nodes", "gpus", "num_gpus")
+"""Flags of accelerate, torchrun, deepspeed and the like that say how many processes train."""
 MOST_REFERENCES = 20
 """References followed for one value: a longer chain is a cycle."""
 _WHOLE = re.compile(r"\$\{([\w.\-/]+)\}")
@@ -59,12 +61,27 @@ def read_config(path: Path) -> Config:
         allowed = f"a file of {', '.join(READABLE)}; programs are not run: write down the values that they make"
         raise ParameterError("FILE", path.name, allowed)
     if kind == "shell":
-        from rlsim.frameworks.shell import read_script
-
-        config = Config(str(path))
-        config.flat, config.unresolved = read_script(_text(path))
-        return config
+        return _script(path)
     return _flattened(path, _toml(path) if kind == "toml" else _yaml(path))
+
+
+def _script(path: Path) -> Config:
+    """A script's keys; beside them, in parentheses, its launcher's flags, its variables and its scripts."""
+    from rlsim.frameworks.shell.script import read_script
+
+    script = read_script(_text(path), str(path), path.parent)
+    config = Config(str(path), script.flat, script.unresolved, script.unset)
+    config.where = {key: f"{path}:{line}" for key, line in script.lines.items()}
+    config.notes, config.faults = script.notes, script.faults
+    for key in script.flat:
+        config.flat[key] = _followed(config.flat[key], script.flat)
+    for key, value in script.launcher.items():
+        config.flat.setdefault(f"(launcher).{key}", value)
+        if key in LAUNCHER_KEYS:
+            config.flat.setdefault(key, value)
+    config.flat |= {f"(variable).{name}": value for name, value in script.variables.items()}
+    config.flat["(sourced)"] = script.sourced
+    return config
 
 
 def _text(path: Path) -> str:

@@ -72,7 +72,7 @@ def test_a_script_of_verl_is_read_with_its_variables_and_the_defaults_of_verl() 
         cluster__gpus=32,
         model="Qwen2.5-7B",
     )
-    assert made.unresolved == {"actor_rollout_ref.rollout.gpu_memory_utilization": "${MEMORY}"}
+    assert made.unresolved == {"actor_rollout_ref.rollout.gpu_memory_utilization": "$MEMORY"}
     assert at(made, "rollout.gpu_memory_utilization") == 0.5, "what is not worked out is left to the default"
     assert made.ignored == ["trainer.logger"]
 
@@ -290,7 +290,7 @@ def test_what_is_assumed_is_marked_in_the_file_and_told_and_varied(tmp_path: Pat
 def test_a_contradiction_names_the_keys_of_the_framework() -> None:
     made = read(SLIME.replace("128", "100"), "slime", ".sh")
     assert len(made.faults) == 1
-    assert re.search(r"config\.sh: rollout-batch-size = 32.*allowed: a mini-batch that divides 256", made.faults[0])
+    assert re.search(r"config\.sh:3: rollout-batch-size = 32.*allowed: a mini-batch that divides 256", made.faults[0])
 
 
 def test_a_file_of_something_else_is_refused_with_what_it_has() -> None:

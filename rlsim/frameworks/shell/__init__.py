@@ -1,0 +1,1 @@
+"""Shell scripts read without running them: what their variables, branches and launch commands come to."""

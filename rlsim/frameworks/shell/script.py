@@ -1,0 +1,72 @@
+"""A launch script as configuration: the keys of the program that it starts and what the script says beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlsim.frameworks.shell.arguments import launch
+from rlsim.frameworks.shell.evaluate import Ended, Evaluation
+from rlsim.frameworks.shell.state import MOST_NODES, Exhausted, State
+from rlsim.frameworks.shell.unknown import cleaned, is_known, shown
+from rlsim.frameworks.shell.words import parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a script says."""
+
+    flat: dict[str, Any]
+    """Values of the training program by key, without leading dashes."""
+    unresolved: dict[str, str]
+    """Keys whose value depends on the environment, and its text."""
+    unset: dict[str, tuple[str, ...]]
+    """Of those, the variables that the script does not set."""
+    lines: dict[str, int]
+    launcher: dict[str, Any]
+    """Values of what starts the program: accelerate, torchrun, ray."""
+    variables: dict[str, str]
+    documents: dict[str, str]
+    """Text of files that the script writes, by path."""
+    sourced: list[str]
+    """Scripts that it reads in."""
+    programs: list[str]
+    notes: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def read_script(text: str, file: str = "script", folder: Path | None = None) -> Script:
+    """Follow a script without running anything; ``folder`` is where scripts that it reads in are looked for."""
+    state = State(file, folder)
+    try:
+        source = _continued(cleaned(text), state).encode("utf-8", "replace")
+        Evaluation(source, state).run(parsed(source))
+    except Ended:
+        pass
+    except (Exhausted, RecursionError):
+        state.faults.append(f"{file}: found more than {MOST_NODES} statements and words; what follows is not read")
+    own, launcher, programs = launch(state.commands)
+    return Script(
+        flat=own.values,
+        unresolved=own.unresolved,
+        unset=own.unset,
+        lines=own.lines,
+        launcher=launcher.values,
+        variables={name: shown(value) for name, value in state.variables.items() if is_known(value)},
+        documents={path: shown(document) for path, document in state.documents.items()},
+        sourced=state.sourced,
+        programs=programs,
+        notes=state.notes,
+        faults=state.faults,
+    )
+
+
+def _continued(text: str, state: State) -> str:
+    """The text without comments between continued lines, which would end the command in Bash; each is a note."""
+    lines = text.splitlines()
+    for at in range(1, len(lines)):
+        if lines[at].lstrip().startswith("#") and lines[at - 1].endswith("\\"):
+            lines[at] = "\\"
+            state.note(at + 1, "a comment between continued lines ends the command in Bash; it is read on")
+    return "\n".join(lines) + "\n"
