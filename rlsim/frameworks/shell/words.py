@@ -245,7 +245,7 @@ def _is_one_sum(text: str) -> bool:
     depth = 0
     for at, letter in enumerate(text):
         depth += {"(": 1, ")": -1}.get(letter, 0)
-        if depth < 2 and 2 < at < len(text) - 1:
+        if depth < 2 and 2 < at < len(text) - 2:
             return False
     return text.startswith("$((") and text.endswith("))")
 
