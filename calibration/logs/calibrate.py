@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from calibration.logs.costs import SCALE
 from calibration.logs.formats import READERS, TIMELINES, VLLM_STATS, format_of
 from calibration.logs.profiles import PROFILE, log_profile, profile_source
-from calibration.logs.report import LogReport, report_of
+from calibration.logs.report import LogReport, report_of, wrapped
 from calibration.logs.reproduce import reproduce
 from calibration.logs.vllm_lines import LineFit, fit_stat_lines, read_stat_lines
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
 from rlsim.resolve import resolve
-from rlsim.scenario.document import resolved_yaml
+from rlsim.scenario.editing import Original, write_edited
 from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 
 SCENARIO, REPORT, NUMBERS = "scenario.yaml", "report.txt", "fit.json"
+HEADER_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """What is written."""
+
+    report: LogReport
+    scenario: Scenario
+    profile: Profile | None
 
 
 def calibrate(
@@ -27,42 +40,60 @@ def calibrate(
     kind: str = "auto",
     skip: int = 1,
     tables: Path | None = None,
+    original: Original | None = None,
 ) -> LogReport:
     """Fit to the log at ``path`` and write ``scenario.yaml``, ``profile.json``, ``report.txt`` and ``fit.json``.
 
-    ``base`` describes the run: model, GPUs, batch, lengths' cap and policy; timelines can do without. Raises
-    ``ParameterError`` for a log that cannot support a fit.
+    ``base`` describes the run: model, GPUs, batch, lengths' cap and policy; timelines can do without. ``original`` is
+    the file that it came from, whose text the written scenario keeps. Raises ``ParameterError`` for a log that tells
+    nothing.
     """
     kind = format_of(path, kind)
     if kind == TIMELINES:
         from calibration.logs.requests import reproduce_requests
 
-        report, scenario, profile = reproduce_requests(path, base, tables)
+        fitted = _Fitted(*reproduce_requests(path, base, tables))
     elif base is None:
         allowed = "a scenario that describes the run, as rlsim import-config writes one: a log has times, but no sizes"
         raise ParameterError("--base", None, f"{allowed} (model, GPUs, batch, cap, policy)")
     elif kind == VLLM_STATS:
-        report, scenario, profile = _from_stat_lines(path, base)
+        fitted = _Fitted(*_from_stat_lines(path, base))
     else:
         reproduction = reproduce(READERS[kind](path), base, skip)
-        report, scenario, profile = report_of(reproduction), reproduction.scenario, reproduction.profile
-    _write(out, report, scenario, profile)
-    return report
+        fitted = _Fitted(report_of(reproduction), reproduction.scenario, reproduction.profile)
+    _write(out, fitted, original)
+    return fitted.report
 
 
-def _write(out: Path, report: LogReport, scenario: Scenario, profile: Profile) -> None:
+def _write(out: Path, fitted: _Fitted, original: Original | None) -> None:
     from rlsim.results.store import replacing
 
     out.mkdir(parents=True, exist_ok=True)
-    profile.write(out / PROFILE)
-    texts = {
-        SCENARIO: resolved_yaml(scenario),
-        REPORT: report.text(),
-        NUMBERS: json.dumps(report.as_dict(), indent=1) + "\n",
-    }
+    if fitted.profile is None:
+        (out / PROFILE).unlink(missing_ok=True)
+    else:
+        fitted.profile.write(out / PROFILE)
+    write_edited(fitted.scenario, out / SCENARIO, original, _comments(fitted.report), list(_header(fitted.report)))
+    texts = {REPORT: fitted.report.text(), NUMBERS: json.dumps(fitted.report.as_dict(), indent=1) + "\n"}
     for name, text in texts.items():
         with replacing(out / name) as part:
             part.write_text(text, encoding="utf-8")
+
+
+def _comments(report: LogReport) -> dict[str, str]:
+    """The interval beside each fitted key; the engine's factor beside the profile that holds it."""
+    comments = {one.key: f"fitted, 95 %: {one.interval}" for one in report.estimates}
+    scale = next((one for one in report.estimates if one.key == SCALE), None)
+    if scale is not None:
+        comments["rollout.step_time.profile"] = f"fitted, {scale.value:.4g} times the base's (95 %: {scale.interval})"
+    return comments
+
+
+def _header(report: LogReport) -> Iterator[str]:
+    """What stands at the top of the written scenario."""
+    texts = [f"Fitted by rlsim calibrate logs to {report.title}.", f"Held out: {report.summary}"]
+    for text in [*texts, *(f"Warning: {warning}" for warning in report.warnings)]:
+        yield from wrapped(text, "  ", first="", width=HEADER_WIDTH)
 
 
 def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, Profile]:

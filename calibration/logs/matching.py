@@ -7,13 +7,13 @@ step time says how fast they are; where it does not, any engine that is fast eno
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.logs.costs import SCALE, CostFit
-from calibration.logs.estimates import LogEstimate, mean_reach
+from calibration.logs.costs import OFFSET, SCALE, SPEED, CostFit
+from calibration.logs.estimates import LogEstimate, OpenQuantity, independent_reach, mean_reach, undisturbed
 from calibration.logs.steps import LoggedSteps
-from rlsim.core.errors import ParameterError
 from rlsim.resolve import resolve
 from rlsim.results.metrics import Metrics, metrics
 from rlsim.scenario.override import override
@@ -36,26 +36,43 @@ def simulated(scenario: Scenario) -> list[Metrics]:
 def fit_by_matching(steps: LoggedSteps, scenario: Scenario) -> CostFit:
     """The factor on the step law at which the simulated mean step is that of the fitted steps.
 
-    Its interval counts the spread of the logged steps and that of the replications. Raises ``ParameterError`` when no
-    factor from 1/16 to 16 brings the step time about.
+    Its interval counts the spread of the logged steps and that of the replications. The engines stay as in the base
+    where the trainer sets the pace, and where no factor from 1/16 to 16 brings the step time about.
     """
-    seconds = steps.values["step"][steps.fitted]
+    logged = steps.values["step"][steps.fitted]
+    seconds = logged[undisturbed(logged)]
     target = float(seconds.mean())
-    factor, spread, elasticity = _solve(scenario, target, steps)
-    if elasticity < LEAST_ELASTICITY:
-        said = (
-            f"the engines' speed: the trainer sets the pace (engines twice as slow change the step by a factor of "
-            f"{2**elasticity:.2f}); as given"
-        )
-        return CostFit(unidentified=(said,))
-    reach = math.hypot(mean_reach(seconds), spread) / target / elasticity
+    match = _solve(scenario, target)
+    if match.beyond:
+        why = f"a mean step of {target:.4g} s is not reached: {match.beyond}"
+        return CostFit(unidentified=(OpenQuantity(SPEED, why, told_by="a base that is the run's"),))
+    if match.elasticity < LEAST_ELASTICITY:
+        twice = 2**match.elasticity
+        why = f"the trainer sets the pace (engines twice as slow change the step by a factor of {twice:.2f})"
+        told = "a log of generation itself, or of the engines (vLLM's statistics lines)"
+        return CostFit(unidentified=(OpenQuantity(SPEED, why, told_by=told),))
+    reach = math.hypot(mean_reach(seconds), match.spread * target, TOLERANCE * target) / target / match.elasticity
     source = f"{steps.columns['step']}: simulated runs brought to its mean"
+    factor = match.factor
     estimate = LogEstimate(SCALE, factor, factor * math.exp(-reach), factor * math.exp(reach), source)
-    return CostFit((estimate,), unidentified=("an overhead of every engine step: one number",), scale=factor)
+    apart = OpenQuantity(OFFSET, "a mean step is one number", "as in the base, times the factor", "engine logs")
+    left_out = len(logged) - len(seconds)
+    notes = (f"{left_out} steps far off the others (a restart, a hang?) are left out of the mean step",)
+    return CostFit((estimate,), unidentified=(apart,), notes=notes if left_out else (), scale=factor)
 
 
-def _solve(scenario: Scenario, target: float, steps: LoggedSteps) -> tuple[float, float, float]:
-    """Factor, half the interval of the simulated mean, and the elasticity of the step time; by secants in logs."""
+@dataclass(frozen=True, slots=True)
+class _Match:
+    factor: float
+    spread: float
+    """Half the relative interval of the simulated mean."""
+    elasticity: float
+    beyond: str = ""
+    """What the nearest factor within the bounds gives, where none gives the target."""
+
+
+def _solve(scenario: Scenario, target: float) -> _Match:
+    """By secants in logs."""
     at, value, spread = 0.0, *_log_step(scenario, 1.0)
     step = math.log(target) - value or 0.1
     elasticity = 0.0
@@ -68,20 +85,16 @@ def _solve(scenario: Scenario, target: float, steps: LoggedSteps) -> tuple[float
             break
         step = (math.log(target) - value) / elasticity
         if abs(at + step) > math.log(LARGEST_FACTOR):
-            mismatch = (
-                f"a mean step of {target:.4g} s, {math.exp(value):.4g} s simulated with engines x {math.exp(at):.3g}"
-            )
-            raise ParameterError(
-                steps.origin, mismatch, "a step that this scenario can have (GPUs, batch or policy differ?)"
-            )
-    return math.exp(at), spread * target, elasticity
+            said = f"engines x {math.exp(at):.3g} give {math.exp(value):.4g} s, and the factor's bound is "
+            return _Match(1.0, spread, elasticity, f"{said}1/{LARGEST_FACTOR:g} to {LARGEST_FACTOR:g}")
+    return _Match(math.exp(at), spread, elasticity)
 
 
 def _log_step(scenario: Scenario, factor: float) -> tuple[float, float]:
     """Log of the mean simulated step with the engines slower by ``factor``, and half its relative interval."""
     seconds = [one.step_seconds for one in simulated(slower(scenario, factor))]
     mean = sum(seconds) / len(seconds)
-    return math.log(mean), (mean_reach(np.array(seconds)) / mean if len(seconds) > 1 else 0.0)
+    return math.log(mean), (independent_reach(np.array(seconds)) / mean if len(seconds) > 1 else 0.0)
 
 
 def slower(scenario: Scenario, factor: float) -> Scenario:

@@ -9,13 +9,24 @@ import numpy as np
 
 from calibration.fitting.robust_regression import hold_out
 from calibration.logs.batches import PricedSteps, price_steps
-from calibration.logs.costs import CostFit, fit_generation, fit_passes, fit_rest, fit_sync, fit_update, less
-from calibration.logs.estimates import LogEstimate, mean_reach
+from calibration.logs.costs import (
+    SPEED,
+    CostFit,
+    fit_generation,
+    fit_passes,
+    fit_rest,
+    fit_reward,
+    fit_sync,
+    fit_update,
+    less,
+)
+from calibration.logs.estimates import JointEstimate, LogEstimate, OpenQuantity, independent_reach, mean_reach
 from calibration.logs.lengths import LengthFit, fit_lengths
-from calibration.logs.matching import fit_by_matching, simulated
+from calibration.logs.matching import fit_by_matching, simulated, slower
+from calibration.logs.plausibility import Implausible, implausible, least_generation_seconds
 from calibration.logs.profiles import log_profile, profile_source
 from calibration.logs.records import TrainingLog
-from calibration.logs.steps import LoggedSteps, read_steps
+from calibration.logs.steps import LoggedSteps, asynchronous_mark, read_steps
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import HoldOutError, Provenance
 from rlsim.costs.profile import Profile
@@ -28,7 +39,7 @@ from rlsim.scenario.schema import Scenario
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_SIMULATED_STEPS = 24
+MOST_SIMULATED_STEPS, FEWEST_RUNS = 24, 4
 BATCH_TOLERANCE = 0.05
 SURVIVORS = 0.05
 """Share by which a simulated run's trained responses are shorter than the generated ones from which it is said."""
@@ -42,6 +53,8 @@ class HeldOutSteps:
     reach_seconds: float
     """Half the 95 % interval of the logged mean: so much is chance."""
     simulated_seconds: float
+    longer: float
+    """Mean response of the held-out steps over that of the fitted ones, less one."""
 
     @property
     def error(self) -> float:
@@ -55,10 +68,14 @@ class Reproduction:
 
     steps: LoggedSteps
     estimates: tuple[LogEstimate, ...]
-    unidentified: tuple[str, ...]
+    joint: tuple[JointEstimate, ...]
+    unidentified: tuple[OpenQuantity, ...]
+    warnings: tuple[Implausible, ...]
+    notes: tuple[str, ...]
     scenario: Scenario
-    """The base with the fitted numbers; its profile is beside it, as ``profile.json``."""
-    profile: Profile
+    """The base with the fitted numbers."""
+    profile: Profile | None
+    """What stands beside the scenario as ``profile.json``, where the engines were fitted."""
     by_quantity: dict[str, HoldOutError]
     """Errors on the held-out steps, each priced from its own logged lengths."""
     held: HeldOutSteps
@@ -71,67 +88,98 @@ class Reproduction:
 def reproduce(log: TrainingLog, base: Scenario, skip: int = 1, date: str = "") -> Reproduction:
     """Fit what the log identifies of the ``base`` scenario, which says model, GPUs, batch and policy of the run.
 
-    Raises ``ParameterError`` for a log that cannot support a fit, and for scenarios with turns, pools or arrivals.
+    What the log does not tell stays as in the base, and is said. Raises ``ParameterError`` where nothing is fitted: a
+    log of no known framework, fewer than three steps, or no quantity that the log tells.
     """
     resolved = resolve(base)
-    _check_plain(base)
+    run = _read(log, base, resolved, skip)
+    lengths = fit_lengths(run.steps, base)
+    barred = _batch_mismatch(run.steps, lengths, resolved)
+    priced = price_steps(run.steps, lengths, resolved, run.steps.synchronous and run.engines is None)
+    least = least_generation_seconds(run.steps, resolved, priced, lengths)
+    fits = {} if barred else _cost_fits(run, lengths, resolved, priced, least)
+    scenario = override(base, _settings(lengths, fits))
+    if not barred and "generation" not in fits:
+        scenario = _match_engines(run, resolved, scenario, fits)
+    warnings = () if barred else tuple(implausible(run.steps, resolved, priced, least))
+    return _reproduced(log, resolved, run.steps, lengths, scenario, fits, (*run.warnings, *barred, *warnings), priced)
+
+
+def _match_engines(run: _Run, resolved: ResolvedScenario, scenario: Scenario, fits: dict[str, CostFit]) -> Scenario:
+    """Put the engines into ``fits``, by the step that they lead to; the scenario, its publication less what waits add.
+
+    A publication waits for the engines' steps, and engines are matched with it: once before, once after.
+    """
+    steps, logged = run.steps, fits["sync"]
+    fits["sync"] = _own_sync(steps, logged, scenario, resolved)
+    fits["generation"] = run.engines or fit_by_matching(steps, _short(_with_sync(scenario, fits["sync"])))
+    fits["sync"] = _own_sync(steps, logged, slower(scenario, fits["generation"].scale), resolved)
+    return _with_sync(scenario, fits["sync"])
+
+
+def _own_sync(steps: LoggedSteps, logged: CostFit, scenario: Scenario, resolved: ResolvedScenario) -> CostFit:
+    if steps.synchronous or not logged.estimates:
+        return logged
+    return less(logged, *_waits_in_sync(_with_sync(scenario, logged)), resolved)
+
+
+def _with_sync(scenario: Scenario, sync: CostFit) -> Scenario:
+    return override(scenario, {key: rounded(value) for key, value in sync.settings.items()})
+
+
+def rounded(value: object) -> object:
+    """A fitted number to five digits: more of them say nothing."""
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def _settings(lengths: LengthFit, fits: dict[str, CostFit]) -> dict[str, object]:
+    settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
+    return {key: rounded(value) for key, value in settings.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The log read as the base says, and what keeps the engines as in the base."""
+
+    steps: LoggedSteps
+    warnings: tuple[Implausible, ...]
+    engines: CostFit | None
+
+
+def _read(log: TrainingLog, base: Scenario, resolved: ResolvedScenario, skip: int) -> _Run:
     admission = resolved.policy(resolved.shape).admission
     # all of a step's samples are begun together, and trained on before the next
     synchronous = isinstance(admission, Barrier) or getattr(admission, "num_warmup_batches", None) == 0
-    steps = read_steps(log, synchronous, skip)
-    if synchronous and not steps.has("generation"):
-        allowed = "a time of generation: what a step spends on it and on training cannot be told apart without"
-        raise ParameterError(log.origin, sorted(steps.columns.values()), allowed)
-    lengths = fit_lengths(steps, base)
-    _check_batch(steps, lengths, resolved)
-    priced = price_steps(steps, lengths, resolved, synchronous)
-    fits = _cost_fits(steps, resolved, priced)
-    settings = {**lengths.settings, **{key: value for fit in fits.values() for key, value in fit.settings.items()}}
-    scenario = override(base, settings)
-    if not synchronous and steps.has("sync"):
-        fits["sync"] = less(fits["sync"], *_waits_in_sync(scenario), resolved)
-        scenario = override(scenario, fits["sync"].settings)
-    engine = fits["generation"] if synchronous else fit_by_matching(steps, _short(scenario))
-    errors = _errors(steps, priced, fits)
-    last = steps.values["step"][steps.held_out]
-    runs = _simulated(scenario, engine)
-    held = HeldOutSteps(float(last.mean()), mean_reach(last), sum(one.step_seconds for one in runs) / len(runs))
-    everything = (*fits.values(),) if synchronous else (*fits.values(), engine)
-    return Reproduction(
-        steps,
-        (*lengths.estimates, *(one for fit in everything for one in fit.estimates)),
-        (
-            *lengths.unidentified,
-            *_survivors(lengths, runs, steps.fitted),
-            *(said for fit in everything for said in fit.unidentified),
-        ),
-        override(scenario, {"rollout.step_time": profile_source(scenario.rollout.step_time.noise_cv)}),
-        _profile(resolved, engine, log, steps, errors, held),
-        errors,
-        held,
-    )
+    mark, warnings, why = asynchronous_mark(log), tuple[Implausible, ...](), _not_plain(base)
+    if synchronous and mark:
+        said = f"{mark} is logged in asynchronous modes only, but the base's policy is synchronous"
+        warnings = (Implausible("another policy", f"{said}: correct the base's policy. Engines stay as in the base."),)
+        why = "the base's policy is not the run's"
+    engines = CostFit(unidentified=(OpenQuantity(SPEED, why, told_by="another log or base"),)) if why else None
+    return _Run(read_steps(log, synchronous and not mark, skip), warnings, engines)
 
 
-def _check_plain(base: Scenario) -> None:
-    for key in ("turns", "reward"):
-        if getattr(base.workload, key) is not None:
-            raise ParameterError(f"workload.{key}", "given", "none: logs do not tell generation from tools and scoring")
-    if base.workload.classes or base.rollout.pools:
-        key = "workload.classes" if base.workload.classes else "rollout.pools"
-        raise ParameterError(key, "given", "none: logs of one kind of prompts on one kind of replica are fitted")
+def _not_plain(base: Scenario) -> str:
+    """Why the work of generation cannot be rebuilt from the steps of this base; empty where it can."""
+    if base.workload.turns is not None:
+        return "with workload.turns a log does not tell generation from tools"
+    if base.workload.classes:
+        return "with workload.classes a log does not tell the classes' lengths apart"
+    return "with rollout.pools a log does not tell one kind of replica from another" if base.rollout.pools else ""
 
 
-def _check_batch(steps: LoggedSteps, lengths: LengthFit, resolved: ResolvedScenario) -> None:
+def _batch_mismatch(steps: LoggedSteps, lengths: LengthFit, resolved: ResolvedScenario) -> tuple[Implausible, ...]:
     """Where a log counts a step's tokens, they must be those of as many samples as the base says."""
     tokens = _tokens(steps)
-    if tokens is None:
-        return
+    if tokens is None or not lengths.estimates:
+        return ()
     name, counted = tokens
     samples = float(np.median(counted / (lengths.prompt_tokens + lengths.response_tokens)[-len(counted) :]))
     expected = resolved.shape.prompts_per_step * resolved.shape.group_size
-    if abs(samples / expected - 1) > BATCH_TOLERANCE:
-        value = f"{name}: the tokens of {samples:.0f} samples a step"
-        raise ParameterError(steps.origin, value, f"{expected}, prompts_per_step x group_size of the base scenario")
+    if abs(samples / expected - 1) <= BATCH_TOLERANCE:
+        return ()
+    counts = f"the tokens of {samples:.0f} samples a step, the base has {expected} (prompts_per_step x group_size)"
+    return (Implausible("another batch", f"{name} has {counts}: correct the base's batch. No costs are fitted."),)
 
 
 def _tokens(steps: LoggedSteps) -> tuple[str, NDArray[np.float64]] | None:
@@ -146,18 +194,23 @@ def _tokens(steps: LoggedSteps) -> tuple[str, NDArray[np.float64]] | None:
     return None
 
 
-def _cost_fits(steps: LoggedSteps, resolved: ResolvedScenario, priced: PricedSteps) -> dict[str, CostFit]:
-    fits = {"generation": fit_generation(steps, resolved, priced)} if steps.synchronous else {}
+def _cost_fits(
+    run: _Run, lengths: LengthFit, resolved: ResolvedScenario, priced: PricedSteps, least: NDArray[np.float64]
+) -> dict[str, CostFit]:
+    steps, fits = run.steps, dict[str, CostFit]()
+    if steps.synchronous and steps.has("generation"):
+        fits["generation"] = run.engines or fit_generation(steps, priced, least, lengths.longest_tokens is not None)
     fits |= {"passes": fit_passes(steps, resolved, priced), "update_actor": fit_update(steps, resolved, priced)}
-    fits["sync"] = fit_sync(steps, resolved)
+    fits |= {"sync": fit_sync(steps, resolved), "reward": fit_reward(steps, resolved)}
     constants = sum(fit.fixed_seconds for fit in fits.values())
     return {**fits, "rest": fit_rest(steps, resolved.colocated, constants)}
 
 
 def _short(scenario: Scenario) -> Scenario:
-    """The scenario, no longer than it takes to see its step time."""
+    """The scenario, no longer than it takes to see its step time, and often enough to see how sure that is."""
     steps = min(scenario.run.steps, MOST_SIMULATED_STEPS)
-    return override(scenario, {"run.steps": steps, "run.warmup_steps": min(scenario.run.warmup_steps, steps - 1)})
+    warmup, replications = min(scenario.run.warmup_steps, steps - 1), max(scenario.run.replications, FEWEST_RUNS)
+    return override(scenario, {"run.steps": steps, "run.warmup_steps": warmup, "run.replications": replications})
 
 
 def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
@@ -167,7 +220,7 @@ def _waits_in_sync(scenario: Scenario) -> tuple[float, float]:
     """
     moved = resolve(scenario).sync.seconds()
     waits = np.array([max(0.0, one.sync_seconds_per_step - moved) for one in simulated(_short(scenario))])
-    return float(waits.mean()), mean_reach(waits) if len(waits) > 1 else 0.0
+    return float(waits.mean()), independent_reach(waits)
 
 
 def _simulated(scenario: Scenario, engine: CostFit) -> list[Metrics]:
@@ -179,14 +232,16 @@ def _simulated(scenario: Scenario, engine: CostFit) -> list[Metrics]:
     return simulated(_short(override(scenario, settings)))
 
 
-def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[str, ...]:
+def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[OpenQuantity, ...]:
     """Logs are of trained samples: where long ones are dropped or come late, they are shorter than what is made."""
     logged = float(lengths.response_tokens[fitted].mean())
     trained = sum(one.response_tokens_mean for one in runs) / len(runs)
     if trained > (1 - SURVIVORS) * logged:
         return ()
-    said = f"with the logged {logged:.0f} tokens generated on average, the simulated run trains on {trained:.0f}"
-    return (f"the lengths that are generated: this policy trains on the shorter ones ({said}); the law is too short",)
+    why = f"with the logged {logged:.0f} tokens generated on average, the simulated run trains on {trained:.0f}"
+    said = f"this policy trains on the shorter ones ({why})"
+    kept = "the law is that of the trained ones, too short"
+    return (OpenQuantity("the lengths that are generated", said, kept, "a log of every generated sample"),)
 
 
 def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -> dict[str, HoldOutError]:
@@ -196,12 +251,12 @@ def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -
         name: each if len(each) == len(priced.rows) else each[priced.rows] for name, each in predictions.items()
     }
     logged: dict[str, NDArray[np.float64]] = {
-        name: steps.values[name] for name in ("generation", "update_actor", "sync") if name in predicted
+        name: steps.values[name] for name in ("generation", "update_actor", "sync", "reward") if name in predicted
     }
     if "passes" in predicted:
         parts = [steps.values[name] for name in ("old_log_prob", "reference") if steps.has(name)]
         logged["passes"] = np.sum(parts, axis=0)
-    if steps.synchronous and "rest" in predicted and "update_actor" in predicted:
+    if steps.synchronous and {"generation", "rest", "update_actor"} <= predicted.keys():
         logged["step"] = steps.values["step"]
         predicted["step"] = np.sum(list(predicted.values()), axis=0)
     held = priced.rows >= steps.held_out.start
@@ -211,6 +266,47 @@ def _errors(steps: LoggedSteps, priced: PricedSteps, fits: dict[str, CostFit]) -
         name: hold_out(predicted[name][held], np.maximum(seconds[rows], 1e-12), names)
         for name, seconds in logged.items()
     }
+
+
+def _reproduced(
+    log: TrainingLog,
+    resolved: ResolvedScenario,
+    steps: LoggedSteps,
+    lengths: LengthFit,
+    scenario: Scenario,
+    fits: dict[str, CostFit],
+    warnings: tuple[Implausible, ...],
+    priced: PricedSteps,
+) -> Reproduction:
+    """Everything put together; ``ParameterError`` where nothing was fitted."""
+    engine, errors = fits.get("generation", CostFit()), _errors(steps, priced, fits)
+    estimates = (*lengths.estimates, *(one for fit in fits.values() for one in fit.estimates))
+    kept = (*lengths.unidentified, *(each for fit in fits.values() for each in fit.unidentified))
+    if not estimates:
+        why = "; ".join(map(str, (*warnings, *kept)))
+        raise ParameterError(log.origin, f"nothing that can be fitted ({why})", "a log with lengths or times")
+    last = steps.values["step"][steps.held_out]
+    runs = _simulated(scenario, engine)
+    simulated_seconds = sum(one.step_seconds for one in runs) / len(runs)
+    reach, responses = mean_reach(last) if len(last) > 1 else 0.0, lengths.response_tokens
+    longer = float(responses[steps.held_out].mean() / responses[steps.fitted].mean()) - 1
+    held = HeldOutSteps(float(last.mean()), reach, simulated_seconds, longer)
+    profile, source = None, dict[str, object]()
+    if engine.estimates:
+        profile = _profile(resolved, engine, log, steps, errors, held)
+        source = {"rollout.step_time": profile_source(scenario.rollout.step_time.noise_cv)}
+    return Reproduction(
+        steps,
+        estimates,
+        tuple(one for fit in fits.values() for one in fit.joint),
+        (*kept, *_survivors(lengths, runs, steps.fitted)),
+        warnings,
+        (*lengths.notes, *(note for fit in fits.values() for note in fit.notes), *steps.notes),
+        override(scenario, source),
+        profile,
+        errors,
+        held,
+    )
 
 
 def _profile(
@@ -224,9 +320,8 @@ def _profile(
     """The base's law with the fitted factor and overhead as knobs; as good as it was on the held-out steps."""
     pool = resolved.pools[0]
     law = pool.law.calibrated(engine.scale, engine.offset_seconds)
-    if engine.estimates:
-        source = f"{pool.law.provenance.source}, fitted to the log of a {steps.framework} run ({log.origin})"
-        law = replace(law, provenance=Provenance("fitted", source))
+    source = f"{pool.law.provenance.source}, fitted to the log of a {steps.framework} run ({log.origin})"
+    law = replace(law, provenance=Provenance("fitted", source))
     overall = errors.get("generation")
     if overall is None:
         error, first = round(abs(held.error), 5), steps.numbers[steps.held_out.start]

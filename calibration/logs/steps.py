@@ -15,10 +15,10 @@ from rlsim.core.errors import ParameterError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FEWEST_STEPS = 9
-"""Six to fit on, three to hold out."""
+FEWEST_STEPS = 3
+"""Two to fit on, one to hold out."""
 SUM_TOLERANCE = 1e-3
-TIMERS = ("generation", "wait", "old_log_prob", "reference", "update_actor", "sync")
+TIMERS = ("generation", "wait", "old_log_prob", "reference", "update_actor", "sync", "reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,10 @@ def read_steps(log: TrainingLog, synchronous: bool, skip: int = 1) -> LoggedStep
     """Find the framework and its quantities; the first ``skip`` steps (compilation, filling) are left out.
 
     ``synchronous``: generation and training take turns in the policy that the run had. Raises ``ParameterError`` for
-    an unknown framework, a log of the other kind than the policy, and fewer than nine steps.
+    an unknown framework and fewer than three steps.
     """
     names = log.names()
     framework = framework_of(names, log.origin)
-    marks = [name for name in sorted(names) for mark in framework.asynchronous_marks if name.startswith(mark)]
-    if synchronous and marks:
-        value = f"{log.origin} has {marks[0]}, which {framework.name} logs in asynchronous modes only"
-        raise ParameterError("policy", value, "the policy that the run had: this one is synchronous")
     matches = _found(log, framework, names)
     values = {quantity: column for quantity, (column, _) in matches.items()}
     columns = {quantity: name for quantity, (_, name) in matches.items()}
@@ -92,6 +88,13 @@ def read_steps(log: TrainingLog, synchronous: bool, skip: int = 1) -> LoggedStep
         columns=columns,
         notes=(*notes, *framework.traps),
     )
+
+
+def asynchronous_mark(log: TrainingLog) -> str:
+    """The column that only an asynchronous mode of the log's framework has; empty without one."""
+    names = log.names()
+    marks = framework_of(names, log.origin).asynchronous_marks
+    return next((name for name in sorted(names) if name.startswith(marks)), "") if marks else ""
 
 
 def _found(log: TrainingLog, framework: FrameworkLog, names: set[str]) -> dict[str, tuple[NDArray[np.float64], str]]:

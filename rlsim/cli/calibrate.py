@@ -217,7 +217,9 @@ def calibrate_logs(
     """Fit costs and lengths to a real run's log: a scenario and a profile that reproduce it, and what stays open."""
     from calibration.logs.calibrate import calibrate
     from rlsim.scenario.document import load
+    from rlsim.scenario.editing import Original
 
-    scenario = None if base is None else load(str(base)).resolve(arm)
-    print(calibrate(path, scenario, out, kind, skip, tables).text(), end="")
+    original = None if base is None else Original(load(str(base)), arm)
+    scenario = original.scenario() if original else None
+    print(calibrate(path, scenario, out, kind, skip, tables, original).text(), end="")
     typer.echo(f"saved to {out}", err=True)

@@ -298,15 +298,15 @@ def _anchored(node: Node) -> Node:
         return replace(node, value={key: _anchored(child) for key, child in node.value.items()})
     if isinstance(node.value, list):
         return replace(node, value=[_anchored(child) for child in node.value])
-    if isinstance(node.value, str) and _names_file(node):
+    if isinstance(node.value, str) and names_file(dotted(node.place.path[-1:]), str(node.value)):
         beside = os.path.dirname(node.place.file) if node.place.line is not None else ""
         return replace(node, value=os.path.abspath(os.path.join(beside, node.value)))
     return node
 
 
-def _names_file(node: Node) -> bool:
-    key = dotted(node.place.path[-1:])
-    return key in _FILE_KEYS and str(node.value).endswith(_FILE_SUFFIXES)
+def names_file(key: str, value: str) -> bool:
+    """Whether the text at a key is the path of a file, relative to the file that says it."""
+    return key in _FILE_KEYS and value.endswith(_FILE_SUFFIXES)
 
 
 def resolved_yaml(scenario: Scenario) -> str:

@@ -129,6 +129,42 @@ def steps_of(run: FinishedRun) -> pd.DataFrame:
     return table.assign(cumulative=table.tokens.cumsum())
 
 
+TIMERS = ("generation", "old_log_prob", "reference", "update_actor", "sync")
+NOISE, PERSISTENCE = 0.03, 0.6
+"""Spread of what timers are off by, and how much of it the next step still has."""
+RELOAD_SECONDS = 90.0
+DRIFT: Settings = (("workload.drift", {"growth_per_version": 0.004, "max_factor": 1.5}),)
+
+
+def mean_growth(steps: range) -> float:
+    """Mean factor of ``DRIFT`` on the lengths of synchronous steps, counted from 0."""
+    growth = dict(DRIFT)["workload.drift"]["growth_per_version"]
+    return float(np.mean([(1 + growth) ** step for step in steps]))
+
+
+def disturbed(table: pd.DataFrame, seed: int, synchronous: bool = True) -> pd.DataFrame:
+    """The log of the same run with noise that lasts, and a restart.
+
+    Timers are off by lasting noise. A restart makes a step long, outside of its timers and in generation, and the two
+    steps before it are logged twice, first with other values.
+    """
+    rng = np.random.default_rng(seed)
+    table, restart = table.copy(), int(rng.integers(8, len(table) - 2))
+    for name in TIMERS:
+        errors = rng.standard_normal(len(table))
+        for step in range(1, len(table)):
+            errors[step] = PERSISTENCE * errors[step - 1] + np.sqrt(1 - PERSISTENCE**2) * errors[step]
+        more = table[name] * (np.exp(NOISE * errors) - 1)
+        more.iloc[restart] += RELOAD_SECONDS * (name == "generation")
+        table[name] += more
+        table["step"] += more * (synchronous or name != "generation")
+    table["passes"] = table.old_log_prob + table.reference
+    table.loc[restart, "step"] += RELOAD_SECONDS
+    before = table.iloc[restart - 2 : restart]
+    before = before.assign(step=1.3 * before.step, generation=1.5 * before.generation)
+    return pd.concat([table.iloc[: restart - 2], before, table.iloc[restart - 2 :]], ignore_index=True)
+
+
 Named = Mapping[str, str]
 
 VERL: Named = {
@@ -208,6 +244,15 @@ AREAL: Named = {
     "total_max": "ppo_actor/seq_len/max",
     "prompt": "ppo_actor/prompt_len/avg",
     "span": "version_stats/sample_staleness_theta_avg",
+}
+OPENRLHF: Named = {
+    "step": "timing/step_total",
+    "generation": "timing/generation",
+    "passes": "timing/make_experience",
+    "update_actor": "timing/ppo_train",
+    "sync": "timing/broadcast",
+    "mean": "response_length",
+    "total": "total_length",
 }
 TRL: Named = {
     "step": "step_time",
