@@ -234,7 +234,7 @@ rlsim export-config scenario.yaml --to verl --arm ARM   # the command line or fi
 Import reports on standard error which keys it used, which it left to the framework's defaults, what it assumed (a
 configuration has no GPU, no MFU and only the cap of the lengths) and what it ignored. Export reports what the
 framework has no key for. Nothing in a file is executed: references and sums are computed where they stay inside the
-file, resolvers and `_target_` are reported, Python files are refused.
+file, resolvers and `_target_` are reported, of Python files the keyword arguments of TRL's classes are read.
 
 A default is the framework's own, at the commit named. Keys without one are left out where a file does not have them.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from rlsim.costs.catalogue import model_names
 from rlsim.frameworks.mapping import Codec, Partial
 
 NODE_GPUS = 8
@@ -34,12 +34,11 @@ def nodes_of(gpus: int, most: int = NODE_GPUS) -> tuple[int, int]:
     return gpus // each, each
 
 
-def checkpoint_name(name: str) -> str:
-    """The last component of a checkpoint's name or path; a path of a ``config.json`` that is there stays whole."""
-    text = str(name).rstrip("/")
-    if text.endswith("config.json") or Path(text, "config.json").is_file():
-        return text
-    return text.rpartition("/")[2]
+def known_model(name: str) -> str:
+    """The catalogue's name of a checkpoint: its base model; else its name without organisation and folder."""
+    last = str(name).rstrip("/").rsplit("/", 1)[-1]
+    fits = [known for known in model_names() if re.match(rf"{re.escape(known)}(?![\w.])", last, re.IGNORECASE)]
+    return max(fits, key=len, default=last)
 
 
 def mini_batches(total: int, mini: Any, *known: Any) -> int:
@@ -71,10 +70,15 @@ def _shares(gpus: int, *rest: Any) -> tuple[int, int]:
     return nodes_of(gpus)
 
 
-MODEL = Codec(lambda name: (checkpoint_name(name),), lambda name: (name,), "name of the checkpoint")
+MODEL = Codec(lambda name: (known_model(name),), lambda name: (name,), "base model of the checkpoint")
 GPUS = Codec(lambda nodes, each: (whole(nodes) * whole(each),), nodes_of, "nodes x GPUs of a node")
 SHARED_GPUS = Codec(
     lambda nodes, each: (whole(nodes) * whole(each),) * 2, _shares, "nodes x GPUs of a node, for both roles"
+)
+ENGINE_GPUS = Codec(
+    lambda engines, tensor: (whole(engines) * whole(tensor), tensor),
+    lambda gpus, tensor: (divided(gpus, tensor, "GPUs of an engine"), tensor),
+    "GPUs = engines x tensor",
 )
 UPDATES = Codec(_updates, _mini_batch, "updates = prompts / mini-batch")
 SAMPLE_UPDATES = Codec(_sample_updates, _mini_samples, "updates = prompts x samples / mini-batch in samples")
@@ -89,6 +93,9 @@ KL = Codec(
 BALANCE = Codec(lambda on: ("lpt" if on else "none",), lambda kind: (kind == "lpt",), "true: lpt, false: none")
 EITHER = Codec(lambda *flags: (any(flags),), lambda flag: (flag, False), "either")
 RECOMPUTE = Codec(lambda kind: (kind is not None,), lambda kept: ("full" if kept else None,), "full or selective: true")
+ALL_OFFLOADED = Codec(
+    lambda on: (bool(on), bool(on)), lambda optimizer, weights: (optimizer,), "optimizer state and weights"
+)
 NOT = Codec(lambda flag: (not flag,), lambda flag: (not flag,), "the opposite")
 SAMPLES = Codec(
     lambda batch, group: (divided(whole(batch), whole(group), "a group"), group),
@@ -175,26 +182,6 @@ def _whole_nodes(trainer: int, rollout: int) -> tuple[int, int, int, int]:
 
 
 CARVED_GPUS = Codec(_carved, _whole_nodes, "the cluster less the nodes (on one node: the GPUs) for generation")
-
-
-def _trl_batch(
-    device: Any, accumulation: Any, steps: Any, processes: Any, group: Any, optimised: Any
-) -> tuple[int, ...]:
-    generated = whole(device) * whole(steps or accumulation) * whole(processes)
-    updates = divided(whole(steps or accumulation), whole(accumulation), "gradient_accumulation_steps")
-    return divided(generated, whole(group), "num_generations"), group, updates, processes, optimised
-
-
-def _trl_steps(prompts: int, group: int, updates: int, processes: int, epochs: int) -> tuple[int, ...]:
-    device = divided(prompts * group, updates * processes, "trainer GPUs x updates")
-    return device, 1, updates, processes, group, epochs
-
-
-TRL_BATCH = Codec(
-    _trl_batch,
-    _trl_steps,
-    "prompts x group = device batch x steps_per_generation x processes; updates = steps / accumulation",
-)
 
 
 def _roll_updates(*values: Any) -> tuple[int, ...]:

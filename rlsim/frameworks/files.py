@@ -66,7 +66,7 @@ def read_config(path: Path) -> Config:
 
 
 def _script(path: Path) -> Config:
-    """A script's keys; beside them, in parentheses, its launcher's flags, its variables and its scripts."""
+    """A script's keys; beside them, in parentheses, its launcher's and server's flags, its variables and scripts."""
     from rlsim.frameworks.shell.script import read_script
 
     script = read_script(_text(path), str(path), path.parent)
@@ -79,6 +79,7 @@ def _script(path: Path) -> Config:
         config.flat.setdefault(f"(launcher).{key}", value)
         if key in LAUNCHER_KEYS:
             config.flat.setdefault(key, value)
+    config.flat |= {f"(server).{key.replace('-', '_')}": value for key, value in script.server.items()}
     config.flat |= {f"(variable).{name}": value for name, value in script.variables.items()}
     config.flat["(sourced)"] = script.sourced
     return config

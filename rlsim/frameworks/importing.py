@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.frameworks.assumptions import assume
-from rlsim.frameworks.files import Config, read_config
+from rlsim.frameworks.files import Config
 from rlsim.frameworks.imported import Imported, Read
 from rlsim.frameworks.mapping import NO_DEFAULT, OUTSIDE, Backend, Framework, Mode, Partial, Row, written
+from rlsim.frameworks.reading import read_for
 from rlsim.frameworks.registry import framework
 from rlsim.presets import preset_names
 
@@ -24,17 +25,18 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
     What cannot be read is a line of ``faults``, and the rest is used. Raises ParameterError for an unknown framework
     and a format that is not read, ScenarioError for a file of which nothing can be used.
     """
-    source, config = framework(name, "--from"), read_config(path)
+    source = framework(name, "--from")
+    config = read_for(source, path)
     mode = _mode(source, config, preset)
     backends = source.active(config.flat)
     rows = source.rows_of(mode, backends)
     imported = Imported(source.name, mode.preset, tuple(one.name for one in backends))
-    imported.faults, imported.notes = list(config.faults), list(config.notes)
+    imported.faults, imported.notes = list(config.faults), [*config.notes, *mode.notes]
     _name_models(rows, config)
     flat: dict[str, Any] = {"name": path.stem, "policy.preset": mode.preset}
     for row in sorted(rows, key=lambda row: (not _is_written(row, config), row.legacy)):
         _apply(row, config, flat, imported)
-    if not any(_is_written(row, config) for row in rows):
+    if not any(key.name in config.flat and not key.name.startswith(OUTSIDE) for row in rows for key in row.keys):
         found = ", ".join(sorted(key for key in config.flat if not key.startswith(OUTSIDE))[:5]) or "no keys"
         allowed = f"a configuration of {source.name} with {source.rows[0].keys[0].name} and its other keys"
         raise ScenarioError([*config.faults, f"{config.file}: found {found}; allowed: {allowed}"])
@@ -111,7 +113,7 @@ def _leave_aside(
         if key in used or key.startswith(OUTSIDE):
             continue
         if key in known:
-            value = config.flat.get(key)
+            value = config.flat.get(key, config.unresolved.get(key))
             imported.unmodelled += [f"{key} = {value}: {known[key].words}"] if value not in known[key].off else []
         elif idle is not None and key not in mapped:
             imported.inactive.setdefault(idle, []).append(key)

@@ -7,7 +7,7 @@ to left, and the documentation prints them; nothing about a framework is written
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
@@ -71,7 +71,7 @@ class Row:
     paths: tuple[str, ...]
     codec: Codec = SAME
     legacy: bool = False
-    """Read from older files, never written."""
+    """Read, never written: a name of earlier versions, or what a key written by another row implies."""
 
 
 def same(key: str, path: str, default: Any = NO_DEFAULT) -> Row:
@@ -109,6 +109,15 @@ class Condition:
     """Whether the file meets it."""
     written: tuple[tuple[str, Any], ...] = ()
     """Keys and values that an export writes so that it is met."""
+
+
+def runs(program: str) -> Condition:
+    """The program that a command line starts, by its last component."""
+    return Condition(
+        f"the program `{program}`",
+        lambda flat: str(flat.get(PROGRAM, "")).rpartition("/")[2] == program,
+        ((PROGRAM, program),),
+    )
 
 
 def hold(marks: tuple[Mark | Condition, ...], flat: Flat) -> bool:
@@ -154,6 +163,11 @@ class Unmodelled:
     """Values that change nothing."""
 
 
+def lora(key: str) -> Unmodelled:
+    """The rank of low-rank adapters."""
+    return Unmodelled(key, "LoRA: all weights are simulated as trained and sent")
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
     """A way to run the framework: the preset it is, the marks that tell, and rows of its own."""
@@ -164,6 +178,8 @@ class Mode:
     shares_gpus: bool = False
     program: str = ""
     """What a command line starts, where it is not a mark."""
+    notes: tuple[str, ...] = ()
+    """What the preset does not show of the mode, a line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +200,19 @@ class Framework:
     engines: tuple[Backend, ...] = ()
     """Inference backends, likewise."""
     unmodelled: tuple[Unmodelled, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Names of keys in earlier versions, and those of today with the same meaning."""
+    hyphens: bool = False
+    """Whether flags are those of HfArgumentParser: with hyphens for underscores too, and a word for true or false."""
+    companions: tuple[str, ...] = ()
+    """Keys that name a YAML file whose keys count where the command line does not set them."""
+    calls: tuple[str, ...] = ()
+    """Classes of the framework whose keyword arguments a Python file may hold."""
+
+    def name_of(self, key: str) -> str:
+        """Today's name of a key."""
+        spelt = key.replace("-", "_") if self.hyphens and not key.startswith(OUTSIDE) else key
+        return self.renamed.get(spelt, spelt)
 
     def rows_of(self, mode: Mode, backends: tuple[Backend, ...]) -> tuple[Row, ...]:
         """The rows that hold in a mode on those backends."""

@@ -46,15 +46,17 @@ def command_text(target: Framework, flat: Mapping[str, Any]) -> str:
     placed = {"program": str(flat.get(PROGRAM, ""))} | {key: _word(value) for key, value in flat.items()}
     taken = {PROGRAM, *_PLACE.findall(target.command)}
     command = _PLACE.sub(lambda place: placed[place[1]], target.command)
-    words = [_argument(target.format, key, value) for key, value in flat.items() if key not in taken]
+    words = [_argument(target, key, value) for key, value in flat.items() if key not in taken]
     return " \\\n    ".join([command, *(word for word in words if word)]) + "\n"
 
 
-def _argument(form: str, key: str, value: Any) -> str:
-    if form == "hydra":
+def _argument(target: Framework, key: str, value: Any) -> str:
+    if target.format == "hydra":
         return shlex.quote(f"{key}={_word(value)}")
-    if isinstance(value, bool) and "_" not in key:
+    if isinstance(value, bool) and not target.hyphens:
         return f"--{key}" if value else ""
+    if isinstance(value, list):
+        return f"--{key} {' '.join(map(_word, value))}"
     return f"--{key} {shlex.quote(_word(value))}"
 
 

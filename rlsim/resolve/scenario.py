@@ -120,10 +120,7 @@ def resolve(scenario: Scenario) -> ResolvedScenario:
         switching=switching,
         shape=shape,
         workload=workload,
-        sources=(
-            *(Source("model", text, True) for text in architecture.assumed),
-            *_sources(pools, _training_source(scenario, training), sync, switching, policy),
-        ),
+        sources=_sources(pools, _training_source(scenario, training), sync, switching, policy),
         colocated=policy.placement.shared,
         lent=shape.lent_replicas if isinstance(policy.placement, ElasticReplicas) else range(0),
         learning=learning,

@@ -39,7 +39,7 @@ def sized(preset: str, shared: bool, **changes: Any) -> dict[str, Any]:
         "name": "exported",
         "model": "Qwen3-8B",
         "cluster": {"device": "H100-SXM", "gpus": 8 if shared else 16},
-        "rollout": {"gpus": 8, "step_time": {"source": "roofline"}},
+        "rollout": {"gpus": 8, "max_model_len": 8192, "step_time": {"source": "roofline"}},
         "trainer": {"gpus": 8, "mfu": 0.4},
         "workload": {
             "prompts_per_step": 32,

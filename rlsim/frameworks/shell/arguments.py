@@ -21,7 +21,8 @@ _LAUNCHERS = re.compile(
 _OTHER_WORK = re.compile(
     r"convert|download|serve|server|prepare|preprocess|merge|upload|_eval|eval_|check|install|ray\.cli"
 )
-_COMMANDS = {"trl": 2, "rl": 1, "verl": 1, "rllm": 1, "prime-rl": 1, "grpo": 1}
+_SERVER = re.compile(r"vllm-serve|\bserve$|api_server|launch_server")
+_COMMANDS = {"trl": 2, "vllm": 2, "rl": 1, "verl": 1, "rllm": 1, "prime-rl": 1, "grpo": 1}
 """Programs that are neither a file nor a module, and the words of their name."""
 
 
@@ -47,26 +48,45 @@ class Arguments:
             self.unset[key] = tuple(name for text in texts for name in unset_names(text))
 
 
-def launch(commands: Sequence[Sequence[Word]]) -> tuple[Arguments, Arguments, list[str]]:
-    """Arguments of the training program and of what launches it, and the programs that the script starts.
+@dataclass(slots=True)
+class Launch:
+    """What a script starts."""
+
+    own: Arguments = field(default_factory=Arguments)
+    """Of the training program."""
+    launcher: Arguments = field(default_factory=Arguments)
+    server: Arguments = field(default_factory=Arguments)
+    """Of the engine that is started beside it."""
+    programs: list[str] = field(default_factory=list)
+
+
+def launch(commands: Sequence[Sequence[Word]]) -> Launch:
+    """The programs that a script starts, and their arguments.
 
     Of several programs, the training one has the most arguments and is no server or converter.
     """
     found = [(words, at) for words in commands if (at := _program(words)) is not None]
-    own = Arguments()
-    launcher = Arguments()
+    started = Launch(programs=[_name(*one) for one in found])
     if not found:
-        _read(max(commands, key=_settings, default=()), own)
-        return own, launcher, []
+        _read(max(commands, key=_settings, default=()), started.own)
+        return started
     words, at = max(found, key=lambda one: (not _OTHER_WORK.search(_name(*one)), len(one[0]) - one[1]))
     for other in commands:
         if other is not words and _first(other) == "ray":
-            _read(other[1:], launcher)
-    _read(words[: at - 1] if words[at - 1].text == "-m" else words[:at], launcher)
+            _read(other[1:], started.launcher)
+    for other, place in found:
+        if other is not words and _SERVER.search(_name(other, place)):
+            _read(_until_end(other, place), started.server)
+    _read(words[: at - 1] if words[at - 1].text == "-m" else words[:at], started.launcher)
+    _read(_until_end(words, at), started.own)
+    started.own.put(PROGRAM, [_name(words, at)], _name(words, at), words[at].line)
+    return started
+
+
+def _until_end(words: Sequence[Word], at: int) -> Sequence[Word]:
+    """The words after the program's name, to the end of its command."""
     end = next((end for end in range(at, len(words)) if words[end].text in ("&&", ";", "|", "&")), len(words))
-    _read(words[at + 1 : end], own)
-    own.put(PROGRAM, [_name(words, at)], _name(words, at), words[at].line)
-    return own, launcher, [_name(*one) for one in found]
+    return words[at + 1 : end]
 
 
 def _settings(words: Sequence[Word]) -> int:

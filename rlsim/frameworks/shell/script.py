@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ class Script:
     lines: dict[str, int]
     launcher: dict[str, Any]
     """Values of what starts the program: accelerate, torchrun, ray."""
+    server: dict[str, Any]
+    """Values of the engine that it starts beside the program: trl vllm-serve, vllm serve."""
     variables: dict[str, str]
     documents: dict[str, str]
     """Text of files that the script writes, by path."""
@@ -47,17 +48,18 @@ def read_script(text: str, file: str = "script", folder: Path | None = None) -> 
         pass
     except (Exhausted, RecursionError):
         state.faults.append(f"{file}: found more than {MOST_NODES} statements and words; what follows is not read")
-    own, launcher, programs = launch(state.commands)
+    started = launch(state.commands)
     return Script(
-        flat=own.values,
-        unresolved=own.unresolved,
-        unset=own.unset,
-        lines=own.lines,
-        launcher=launcher.values,
+        flat=started.own.values,
+        unresolved=started.own.unresolved,
+        unset=started.own.unset,
+        lines=started.own.lines,
+        launcher=started.launcher.values,
+        server=started.server.values,
         variables={name: shown(value) for name, value in state.variables.items() if is_known(value)},
         documents={path: shown(document) for path, document in state.documents.items()},
         sourced=state.sourced,
-        programs=programs,
+        programs=started.programs,
         notes=state.notes,
         faults=state.faults,
     )
@@ -70,4 +72,4 @@ def _continued(text: str, state: State) -> str:
         if lines[at].lstrip().startswith("#") and lines[at - 1].endswith("\\"):
             lines[at] = "\\"
             state.note(at + 1, "a comment between continued lines ends the command in Bash; it is read on")
-    return re.sub(r"[\s\\]+\Z", "", "\n".join(lines)) + "\n"
+    return "\n".join(lines) + "\n"
