@@ -76,7 +76,7 @@ def _apply(row: Row, config: Config, flat: dict[str, Any], imported: Imported) -
     needed = [key.name for key in row.keys if key.name in absent and key.default is NO_DEFAULT]
     if needed:
         present = [name for name in names if name not in absent]
-        imported.incomplete |= {", ".join(present): ", ".join(needed)} if present else {}
+        imported.incomplete |= {", ".join(present): ", ".join(needed)} if present and not row.legacy else {}
         return
     if (row.legacy or len(absent) == len(names)) and any(path in flat for path in row.paths):
         return
@@ -177,7 +177,8 @@ def _told(detail: dict[str, Any], rows: tuple[Row, ...], config: Config) -> str:
 
 def _source(path: str, rows: tuple[Row, ...], config: Config) -> str:
     """Why the file does not give the scenario key ``path``."""
-    names = [key.name for row in rows if path in row.paths for key in row.keys]
+    keys = (key.name for row in rows if path in row.paths for key in row.keys)
+    names = [name for name in keys if not name.startswith(OUTSIDE)]
     for name in names:
         if config.unset.get(name):
             unset = ", ".join(f"${variable}" for variable in config.unset[name])

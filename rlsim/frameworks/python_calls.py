@@ -26,7 +26,7 @@ def read_calls(path: Path, names: tuple[str, ...]) -> Config:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in names]
     if not calls:
         raise ScenarioError([f"{path}: found no call of {', '.join(names)}; allowed: their keyword arguments"])
-    values = dict(_assigned(tree))
+    values = dict(_assigned(tree)) | dict(_options(tree))
     config = Config(str(path))
     for call in calls:
         config.flat[PROGRAM] = _called(call)
@@ -48,17 +48,26 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield node.target.id, node.value
 
 
+def _options(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Defaults of the file's own options, by the text ``args.name`` that stands for them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) == "add_argument" and node.args:
+            name = ast.unparse(node.args[-1]).strip("'\"-").replace("-", "_")
+            default = next((keyword.value for keyword in node.keywords if keyword.arg == "default"), None)
+            if default is not None:
+                yield f"args.{name}", default
+
+
 def _put(keyword: ast.keyword, values: dict[str, ast.expr], config: Config) -> None:
     value = keyword.value
     if keyword.arg is None or (isinstance(value, ast.Call) and keyword.arg == "args"):
         return
-    if isinstance(value, ast.Name):
-        value = values.get(value.id, value)
+    value = values.get(ast.unparse(value), value)
     config.where[keyword.arg] = f"{config.file}:{keyword.value.lineno}"
     try:
         config.flat[keyword.arg] = _literal(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        config.unresolved[keyword.arg] = ast.unparse(keyword.value)
+        config.unresolved[keyword.arg] = f"`{ast.unparse(keyword.value)}`"
 
 
 def _literal(value: ast.expr) -> Any:

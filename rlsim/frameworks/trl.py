@@ -41,8 +41,11 @@ def _batch(
             total = each and each * steps
         elif each is not None:
             steps = divided(whole(total), each, "device batch x processes")
+        if steps is not None and steps < whole(accumulation):  # several generations make up an update
+            total = total and total * divided(accumulation, steps, "steps_per_generation")
+            steps = accumulation
         prompts = total and divided(whole(total), whole(group), "num_generations")
-        updates = steps and divided(steps, whole(accumulation), "gradient_accumulation_steps")
+        updates = steps and divided(steps, accumulation, "gradient_accumulation_steps")
     except ValueError as error:
         raise Partial((None, group, None, processes, optimised), str(error)) from None
     return prompts, group, updates, processes, optimised

@@ -306,6 +306,11 @@ def test_a_generation_batch_of_trl_is_its_samples(folder: Path) -> None:
     says(uneven, workload__group_size=5)
 
 
+def test_several_generations_of_trl_make_up_an_update(folder: Path) -> None:
+    made = read(folder, f"{TRL}steps_per_generation: 1\n", "trl", ".yaml")
+    says(made, workload__prompts_per_step=6 * 4 * 2 // 4, trainer__updates_per_step=1)
+
+
 def test_an_engine_of_earlier_trl_has_a_gpu_of_its_own(folder: Path) -> None:
     made = read(folder, f"{TRL}vllm_device: auto\n", "trl", ".yaml")
     says(made, policy__preset="trl-server", trainer__gpus=4, rollout__gpus=1, cluster__gpus=5)
@@ -396,11 +401,25 @@ def test_keyword_arguments_of_a_python_file_are_read_and_nothing_is_run(folder: 
         rollout__gpu_memory_utilization=0.4,
         trainer__reference=True,
     )
-    assert made.unresolved == {"per_device_train_batch_size": "size"}
-    assert any(line.startswith("peft_config = LoraConfig(r=8): LoRA") for line in made.unmodelled)
+    assert made.unresolved == {"per_device_train_batch_size": "`size`"}
+    assert any(line.startswith("peft_config = `LoraConfig(r=8)`: LoRA") for line in made.unmodelled)
     assert not (folder / "trap").exists()
     loaded = PYTHON.replace("model=name", "model=AutoModel.from_pretrained('Qwen/Qwen3-8B')")
     says(read(folder, loaded, "trl", ".py"), model="Qwen3-8B")
+    given = read(folder, PYTHON.replace("model=name", "model=options.model_name"), "trl", ".py")
+    assert given.refused == [f"model: missing: {folder}/config.py:13: model = `options.model_name` is not worked out"]
+
+
+def test_defaults_of_a_python_files_own_options_are_its_values(folder: Path) -> None:
+    text = """
+parser.add_argument("-g", "--num-generations", type=int, default=6)
+parser.add_argument("--model", required=True)
+args = parser.parse_args()
+GRPOTrainer(model=args.model, args=GRPOConfig(num_generations=args.num_generations, beta=args.beta))
+"""
+    made = read(folder, text, "trl", ".py")
+    says(made, workload__group_size=6)
+    assert made.unresolved == {"model": "`args.model`", "beta": "`args.beta`"}
 
 
 def test_an_asynchronous_trainer_of_trl_is_told_by_its_class(folder: Path) -> None:

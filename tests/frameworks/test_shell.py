@@ -61,6 +61,7 @@ def values(text: str) -> dict[str, str]:
         ("X=first; [ -f env.sh ] && X=second", "first"),
         ("export A=2 B=3; X=$((A * B))", "6"),
         ('if [ -z "$KEY" ]; then echo set KEY; exit 1; fi; X=on', "on"),
+        ('A=${ADDRESS:-}; if [ -z "$A" ]; then echo set ADDRESS; exit 1; fi; X=on', "on"),
         ("if [ $# -lt 3 ]; then echo usage; exit 1; fi; X=on", "on"),
         ("X=$(cat <<EOF\ntext\nEOF\n)", "text"),
     ],
@@ -208,3 +209,9 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         read_script(text)
     except ScenarioError:
         return
+
+
+def test_a_line_that_begins_with_a_flag_continues_the_command_before_it() -> None:
+    found = read_script("M=(--size 3)\npython3 train.py --first 1 --last $(( 2 * 2 ))\n${M[@]} --more 5\n")
+    assert found.flat == {"first": 1, "last": 4, "size": 3, "more": 5, "(program)": "train.py"}
+    assert any("continues the command" in note for note in found.notes)

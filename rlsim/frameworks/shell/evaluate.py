@@ -391,7 +391,10 @@ class Evaluation(Words):
         if asks and _OTHER_DEVICES.search(" ".join(texts)):
             self._state.note(node.start_point[0] + 1, f"{shown(' '.join(texts))[:60]} is taken to fail: NVIDIA GPUs")
             return False
-        if not self._substituting:
+        if not self._substituting and name.startswith("--") and self._state.commands:
+            self._state.note(node.start_point[0] + 1, "a line that begins with a flag continues the command before it")
+            self._state.commands[-1] = [*self._state.commands[-1], *words]
+        elif not self._substituting:
             self._state.commands.append(words)
         return self._print(None, node)
 
@@ -402,6 +405,9 @@ class Evaluation(Words):
         return False
 
     def _do_exit(self, words: list[str], node: Node) -> bool:
+        if words[1:2] and words[1].isdigit() and int(words[1]):
+            self._state.note(node.start_point[0] + 1, "the script stops here where something is missing; it is read on")
+            return False
         raise Ended
 
     def _do_return(self, words: list[str], node: Node) -> bool:
