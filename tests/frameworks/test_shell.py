@@ -107,6 +107,12 @@ def test_the_training_program_is_found_behind_what_starts_it(command: str) -> No
     assert script.flat["n"] == 4
 
 
+def test_comments_and_blanks_among_continued_lines_do_not_end_the_command() -> None:
+    script = launched("python t.py \\\n --n 4 \\\n # --n 5 \\\n --m 6 \\\n # --k 1 \\\n\n")
+    assert script.flat == {"n": 4, "m": 6, "(program)": "t.py"}
+    assert not script.faults
+
+
 def test_the_flags_of_a_launcher_stand_apart() -> None:
     script = launched("accelerate launch --num_processes 7 --config_file z.yaml grpo.py --lr -1 --beta=0.5 --x a b")
     assert script.launcher == {"num_processes": 7, "config_file": "z.yaml"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,4 +73,4 @@ def _continued(text: str, state: State) -> str:
         if lines[at].lstrip().startswith("#") and lines[at - 1].endswith("\\"):
             lines[at] = "\\"
             state.note(at + 1, "a comment between continued lines ends the command in Bash; it is read on")
-    return "\n".join(lines) + "\n"
+    return re.sub(r"[\s\\]+\Z", "", "\n".join(lines)) + "\n"
