@@ -77,8 +77,19 @@ class LinearAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Attention layers that see the last tokens alone: a cache of constant size a sequence."""
+
+    layers: int
+    tokens: int
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder-only transformer with gated (three-matrix) feed-forward layers."""
+    """A decoder-only transformer."""
 
     name: str
     layers: int
@@ -97,11 +108,20 @@ class Architecture:
     experts: Experts | None = None
     latent: LatentAttention | None = None
     linear: LinearAttention | None = None
+    window: SlidingWindow | None = None
+    """Of the attention layers that are not linear."""
+    ffn_layers: int = 0
+    """Feed-forward layers; 0: one in every layer. Hybrids (Nemotron-H) have fewer than mixing layers."""
+    ffn_matrices: int = 3
+    """Matrices of a feed-forward layer: 3 with a gate, 2 without."""
+    assumed: tuple[str, ...] = ()
+    """What was taken for granted of the shape, a sentence each."""
 
     def __post_init__(self) -> None:
-        _check(self)
-        if self.linear and self.linear.layers > self.layers:
-            raise ParameterError("linear.layers", self.linear.layers, f"at most layers ({self.layers})")
+        _check(self, may_be_zero=("ffn_layers",))
+        special = (self.linear.layers if self.linear else 0) + (self.window.layers if self.window else 0)
+        if special > self.layers:
+            raise ParameterError("linear.layers + window.layers", special, f"at most layers ({self.layers})")
         if self.experts and self.experts.dense_layers > self.layers:
             raise ParameterError("experts.dense_layers", self.experts.dense_layers, f"at most {self.layers}")
 
@@ -117,21 +137,25 @@ class Architecture:
 
     @property
     def attention_layers(self) -> int:
-        """Layers that keep a KV cache."""
-        return self.layers - (self.linear.layers if self.linear else 0)
+        """Layers that keep a KV cache of all tokens."""
+        return self.layers - (self.linear.layers if self.linear else 0) - (self.window.layers if self.window else 0)
 
     @property
     def moe_layers(self) -> int:
         """Layers whose feed-forward part is a mixture of experts."""
-        return self.layers - self.experts.dense_layers if self.experts else 0
+        return (self.ffn_layers or self.layers) - self.experts.dense_layers if self.experts else 0
 
     def expert_parameters(self) -> int:
         """Parameters of all routed experts."""
-        return self.moe_layers * 3 * self.hidden * self.experts.ffn * self.experts.experts if self.experts else 0
+        return self.moe_layers * self._expert() * self.experts.experts if self.experts else 0
 
     def active_expert_parameters(self) -> int:
         """Parameters of the routed experts one token passes."""
-        return self.moe_layers * 3 * self.hidden * self.experts.ffn * self.experts.active if self.experts else 0
+        return self.moe_layers * self._expert() * self.experts.active if self.experts else 0
+
+    def _expert(self) -> int:
+        """Parameters of one expert."""
+        return self.ffn_matrices * self.hidden * self.experts.ffn if self.experts else 0
 
     def parameters(self) -> int:
         """All parameters."""
@@ -149,7 +173,8 @@ class Architecture:
         """Everything but the routed experts."""
         embeddings = self.vocab * self.hidden * (1 if self.tied_embeddings else 2)
         norms = (2 * self.layers + 1) * self.hidden
-        attention = self.attention_layers * self._attention_parameters() + self._linear_parameters()
+        attention_layers = self.layers - (self.linear.layers if self.linear else 0)
+        attention = attention_layers * self._attention_parameters() + self._linear_parameters()
         return embeddings + norms + attention + self._shared_ffn_parameters()
 
     def weight_bytes(self, bytes_per_parameter: float = 2.0) -> float:
@@ -169,26 +194,38 @@ class Architecture:
         return self.attention_layers * self._kv_elements(heads) * bytes_per_element
 
     def state_bytes_per_sequence(self, bytes_per_state_element: float = 4.0, bytes_per_element: float = 2.0) -> float:
-        """Constant state of one sequence: recurrent state (kept in fp32) and convolution window."""
+        """Constant state of one sequence: sliding windows, recurrent state (kept in fp32) and convolution window."""
+        windows = self.window_bytes_per_sequence(bytes_per_element)
         if self.linear is None:
-            return 0.0
+            return windows
         window = (2 * self.linear.keys + self.linear.values) * (self.linear.conv_kernel - 1)
         state = self.linear.state_elements * bytes_per_state_element
-        return self.linear.layers * (state + window * bytes_per_element)
+        return windows + self.linear.layers * (state + window * bytes_per_element)
+
+    def window_bytes_per_sequence(self, bytes_per_element: float = 2.0) -> float:
+        """Bytes of the full sliding windows of one sequence."""
+        return self._window_tokens() * self._kv_elements(self.kv_heads) * bytes_per_element
+
+    def _window_tokens(self) -> int:
+        """Tokens that a sequence keeps in the layers with a window."""
+        return self.window.layers * self.window.tokens if self.window else 0
 
     def pair_flops(self) -> float:
-        """Forward FLOPs of one (query, key) pair over all layers: score and weighted value."""
+        """Forward FLOPs of one (query, key) pair over the layers that see all tokens: score and weighted value."""
+        return self._layer_pair_flops() * self.attention_layers
+
+    def _layer_pair_flops(self) -> float:
         value_dim = self.latent.value_dim if self.latent else self.head_dim
-        return 2.0 * self.heads * (self.head_dim + value_dim) * self.attention_layers
+        return 2.0 * self.heads * (self.head_dim + value_dim)
 
     def token_flops(self) -> float:
-        """Forward FLOPs of one token outside attention scores.
+        """Forward FLOPs of one token outside attention over all tokens.
 
-        2 a multiplied parameter, and the recurrence of linear layers (read-out, prediction and rank-one
-        update: a multiply-add each).
+        2 a multiplied parameter, the recurrence of linear layers (read-out, prediction and rank-one update: a
+        multiply-add each), and the pairs with the tokens of a full sliding window.
         """
         recurrence = 6 * self.linear.layers * self.linear.state_elements if self.linear else 0
-        return 2.0 * self.matmul_parameters() + recurrence
+        return 2.0 * self.matmul_parameters() + recurrence + self._window_tokens() * self._layer_pair_flops()
 
     def forward_flops(self, tokens: int, attention_pairs: int) -> float:
         """FLOPs of a forward pass over ``tokens`` tokens that attend over ``attention_pairs`` pairs."""
@@ -222,11 +259,12 @@ class Architecture:
         return self.linear.layers * (projections + mixed * self.linear.conv_kernel)
 
     def _shared_ffn_parameters(self) -> int:
-        dense_layers = self.layers - self.moe_layers
-        dense = dense_layers * 3 * self.hidden * self.ffn
+        dense_layers = (self.ffn_layers or self.layers) - self.moe_layers
+        dense = dense_layers * self.ffn_matrices * self.hidden * self.ffn
         if self.experts is None:
             return dense
-        return dense + self.moe_layers * self.hidden * (3 * self.experts.shared_ffn + self.experts.experts)
+        shared = self.ffn_matrices * self.experts.shared_ffn
+        return dense + self.moe_layers * self.hidden * (shared + self.experts.experts)
 
 
 def _check(shape: object, may_be_zero: tuple[str, ...] = ()) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rlsim.core.errors import unknown
-from rlsim.costs.architecture import Architecture, Experts, LatentAttention
+from rlsim.core.errors import ParameterError, unknown
+from rlsim.costs.architecture import Architecture, Experts, LatentAttention, LinearAttention, SlidingWindow
 from rlsim.costs.fields import Fields, positive
+from rlsim.costs.names import base_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,27 @@ def device_names() -> list[str]:
 
 
 def model(name_or_path: str, path: str = "model") -> Architecture:
-    """A model by catalogue name (case and ``organisation/`` do not matter) or by its ``config.json``.
+    """A model by its ``config.json`` (or the folder that holds it) or by a name that :mod:`rlsim.costs.names` reads.
 
     Raises ``ParameterError`` at ``path`` for an unknown name, with the nearest spelling, or a faulty file.
     """
-    if name_or_path.endswith(".json") or Path(name_or_path).is_dir():
+    if name_or_path.endswith(".json") or (Path(name_or_path) / "config.json").is_file():
         return Architecture.from_hf_config(name_or_path, path)
-    name = _spelled(name_or_path.rsplit("/", 1)[-1], _entries("models"))
-    if name is None:
-        raise unknown(path, name_or_path, _entries("models"))
-    return _architecture(name)
+    found = base_name(name_or_path, _entries("models"))
+    if found is None:
+        raise ParameterError(path, name_or_path, _models_allowed(name_or_path))
+    name, assumed = found
+    shape = _architecture(name)
+    if not assumed:
+        return shape
+    return replace(shape, assumed=(*shape.assumed, f"{name_or_path} is taken to have the shape of {name}"))
+
+
+def _models_allowed(text: str) -> str:
+    last = text.rstrip("/").rpartition("/")[2].lower()
+    by_name = {name.lower(): name for name in _entries("models")}
+    near = " or ".join(repr(by_name[one]) for one in get_close_matches(last, by_name, n=3, cutoff=0.6))
+    return f"{f'did you mean {near}? ' if near else ''}a known model or fine-tune, or the path of its config.json"
 
 
 def device(name: str, path: str = "cluster.device") -> Device:
@@ -98,8 +111,9 @@ def _architecture(name: str) -> Architecture:
     del entry["source"]
     if "experts" in entry:
         entry["experts"] = Experts(**entry["experts"])
-    if "latent" in entry:
-        entry["latent"] = LatentAttention(**entry["latent"])
+    for key, kind in (("latent", LatentAttention), ("linear", LinearAttention), ("window", SlidingWindow)):
+        if key in entry:
+            entry[key] = kind(**entry[key])
     return Architecture(name=name, **entry)
 
 

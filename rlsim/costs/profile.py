@@ -144,6 +144,13 @@ def list_profiles() -> list[str]:
     return sorted(entry.name[:-5] for entry in catalog_folder().iterdir() if entry.name.endswith(".json"))
 
 
+def fitting_profile(model: str, device: str, tensor_parallel: int, expert_parallel: int) -> str | None:
+    """The shipped profile of a catalogue model on a device under a split of one stage; None where there is none."""
+    experts = f"_ep{expert_parallel}" if expert_parallel > 1 else ""
+    name = f"{model}_{device}_tp{tensor_parallel}{experts}".lower()
+    return name if name in list_profiles() else None
+
+
 def load_profile(name_or_path: str | Path, path: str = "rollout.step_time.profile") -> Profile:
     """A shipped profile by name, or the profile in a JSON file.
 

@@ -130,8 +130,9 @@ class _Replica:
         return self.device.memory_bytes_per_second * self.efficiency.memory
 
     def sequence_seconds(self) -> float:
-        """One more sequence: bookkeeping, and its recurrent state read and written."""
-        state = 2.0 * self.model.state_bytes_per_sequence() / self.tensor_parallel
+        """One more sequence: bookkeeping, its recurrent state read and written, and its sliding windows read."""
+        state = 2.0 * self.model.state_bytes_per_sequence() - self.model.window_bytes_per_sequence()
+        state /= self.tensor_parallel
         return self.efficiency.sequence_seconds + state / self.memory_rate
 
     def pair_seconds(self) -> float:

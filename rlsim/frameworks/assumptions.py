@@ -6,6 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rlsim.core.errors import ParameterError
+from rlsim.costs import catalogue
+from rlsim.costs.profile import fitting_profile
+
 MEAN_SHARE = 0.3
 """Mean response length as a share of its cap: an assumption, to be replaced by the mean of a log."""
 PROMPT_SHARE = 0.25
@@ -25,7 +29,6 @@ class Assumed:
 _PROMPT, _RESPONSE, _LIMIT = "workload.prompt_tokens", "workload.response_tokens", "rollout.max_model_len"
 
 _FIXED: tuple[tuple[str, Any, str], ...] = (
-    ("cluster.device", "H100-SXM", "no key names the GPU"),
     ("trainer.gpus", 8, "no key gives the number"),
     ("rollout.gpus", 8, "no key gives the number"),
     ("rollout.step_time.source", "roofline", "an estimate; a measured profile is better"),
@@ -48,6 +51,11 @@ def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
             assumed.append(Assumed(path, value, reason))
 
     _roles(flat, shares_gpus, put)
+    put("cluster.device", "H100-SXM", "no key names the GPU")
+    profile = _profile(flat)
+    if profile is not None:
+        put("rollout.step_time.source", "profile", "shipped for this model, GPU and split")
+        put("rollout.step_time.profile", profile, "shipped for this model, GPU and split")
     for path, value, reason in _FIXED:
         put(path, value, reason)
     _lengths(flat, put, assumed)
@@ -55,6 +63,17 @@ def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
     flat.setdefault("cluster.gpus", _sum(together, flat))
     assumed += _fitted(flat)
     return assumed
+
+
+def _profile(flat: dict[str, Any]) -> str | None:
+    """The shipped profile that fits; None where the model is not known or no profile has its split."""
+    try:
+        shape = catalogue.model(str(flat.get("model")))
+    except ParameterError:
+        return None
+    tensor, experts = flat.get("rollout.tensor_parallel", 1), flat.get("rollout.expert_parallel", 1)
+    apart = flat.get("rollout.pipeline_parallel", 1) > 1 or flat.get("rollout.data_parallel", 1) > 1
+    return None if apart else fitting_profile(shape.name, str(flat["cluster.device"]), tensor, experts)
 
 
 def _roles(flat: dict[str, Any], shares_gpus: bool, put: Callable[[str, Any, str], None]) -> None:

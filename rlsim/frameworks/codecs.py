@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from rlsim.costs.catalogue import model_names
 from rlsim.frameworks.mapping import Codec, Partial
 
 NODE_GPUS = 8
@@ -34,11 +34,12 @@ def nodes_of(gpus: int, most: int = NODE_GPUS) -> tuple[int, int]:
     return gpus // each, each
 
 
-def known_model(name: str) -> str:
-    """The catalogue's name of a checkpoint: its base model; else its name without organisation and folder."""
-    last = str(name).rstrip("/").rsplit("/", 1)[-1]
-    fits = [known for known in model_names() if re.match(rf"{re.escape(known)}(?![\w.])", last, re.IGNORECASE)]
-    return max(fits, key=len, default=last)
+def checkpoint_name(name: str) -> str:
+    """The last component of a checkpoint's name or path; a path of a ``config.json`` that is there stays whole."""
+    text = str(name).rstrip("/")
+    if text.endswith("config.json") or Path(text, "config.json").is_file():
+        return text
+    return text.rpartition("/")[2]
 
 
 def mini_batches(total: int, mini: Any, *known: Any) -> int:
@@ -70,7 +71,7 @@ def _shares(gpus: int, *rest: Any) -> tuple[int, int]:
     return nodes_of(gpus)
 
 
-MODEL = Codec(lambda name: (known_model(name),), lambda name: (name,), "base model of the checkpoint")
+MODEL = Codec(lambda name: (checkpoint_name(name),), lambda name: (name,), "name of the checkpoint")
 GPUS = Codec(lambda nodes, each: (whole(nodes) * whole(each),), nodes_of, "nodes x GPUs of a node")
 SHARED_GPUS = Codec(
     lambda nodes, each: (whole(nodes) * whole(each),) * 2, _shares, "nodes x GPUs of a node, for both roles"

@@ -17,7 +17,7 @@ from rlsim.frameworks.codecs import (
     NOT,
     RECOMPUTE,
     divided,
-    known_model,
+    checkpoint_name,
     mini_batches,
     nodes_of,
     whole,
@@ -46,7 +46,7 @@ TRAIN, TRAIN_ASYNC = runs("train.py"), runs("train_async.py")
 def _sourced_model(scripts: list[str]) -> str | None:
     """The model after which a script of a folder ``models`` is named."""
     names = [PurePath(script) for script in scripts]
-    return next((known_model(name.stem) for name in names if name.parent.name == "models"), None)
+    return next((checkpoint_name(name.stem) for name in names if name.parent.name == "models"), None)
 
 
 def _shared_gpus(nodes: Any, each: Any, rollout: Any) -> tuple[int, int]:

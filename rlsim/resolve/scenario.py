@@ -120,7 +120,10 @@ def resolve(scenario: Scenario) -> ResolvedScenario:
         switching=switching,
         shape=shape,
         workload=workload,
-        sources=_sources(pools, _training_source(scenario, training), sync, switching, policy),
+        sources=(
+            *(Source("model", text, True) for text in architecture.assumed),
+            *_sources(pools, _training_source(scenario, training), sync, switching, policy),
+        ),
         colocated=policy.placement.shared,
         lent=shape.lent_replicas if isinstance(policy.placement, ElasticReplicas) else range(0),
         learning=learning,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +188,105 @@ def test_a_missing_or_impossible_key_is_named(tmp_path: Path, key: str, value: o
         read(tmp_path, LLAMA | {key: value})
 
 
-def test_an_unknown_model_type_gets_the_nearest_spelling(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="did you mean 'llama'"):
-        read(tmp_path, LLAMA | {"model_type": "lama"})
+def test_an_unknown_model_type_is_read_as_a_plain_decoder_and_says_so(tmp_path: Path) -> None:
+    shape = read(tmp_path, LLAMA | {"model_type": "nova"})
+    assert shape.assumed == ("model_type nova is not known: it is read as a plain decoder",)
+    assert shape.parameters() == read(tmp_path, LLAMA).parameters()
+
+
+GPT_OSS_20B = LLAMA | {
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 24,
+    "head_dim": 64,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "quantization_config": {"quant_method": "mxfp4"},
+}
+GEMMA_3_27B = {
+    "model_type": "gemma3",
+    "vision_config": {},
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 16,
+        "head_dim": 128,
+        "num_hidden_layers": 62,
+        "sliding_window": 1024,
+        "sliding_window_pattern": 6,
+        "vocab_size": 262208,
+    },
+}
+NEMOTRON_NANO_9B = {
+    "model_type": "nemotron_h",
+    "hidden_size": 4480,
+    "intermediate_size": 15680,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_hidden_layers": 56,
+    "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+    "mamba_num_heads": 128,
+    "mamba_head_dim": 80,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "vocab_size": 131072,
+}
+LLAMA_4_MAVERICK = LLAMA | {
+    "model_type": "llama4_text",
+    "hidden_size": 5120,
+    "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 48,
+    "head_dim": 128,
+    "vocab_size": 202048,
+    "num_local_experts": 128,
+    "num_experts_per_tok": 1,
+    "interleave_moe_layer_step": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (GPT_OSS_20B, "gpt-oss-20b"),
+        (GEMMA_3_27B, "Gemma-3-27B"),
+        (NEMOTRON_NANO_9B, "Nemotron-Nano-9B-v2"),
+        (LLAMA_4_MAVERICK, "Llama-4-Maverick-17B-128E"),
+        (QWEN3_NEXT_80B_A3B, "Qwen3-Next-80B-A3B"),
+        (DEEPSEEK_V2_LITE, "DeepSeek-V2-Lite"),
+    ],
+)
+def test_a_config_and_the_catalogue_describe_one_shape(tmp_path: Path, config: dict[str, Any], name: str) -> None:
+    shape, known = read(tmp_path, config), model(name)
+    assert replace(shape, name=name, assumed=()) == known
+
+
+def test_what_a_file_describes_and_the_shape_does_not_hold_is_said(tmp_path: Path) -> None:
+    assert any("stored as mxfp4" in line for line in read(tmp_path, GPT_OSS_20B).assumed)
+    assert any("images" in line for line in read(tmp_path, GEMMA_3_27B).assumed)
+    wide = read(tmp_path, GPT_OSS_20B | {"sliding_window": 4096})
+    assert any("4096 tokens are counted as attention over all tokens" in line for line in wide.assumed)
+    assert wide.window is None
+
+
+def test_a_sliding_window_is_a_constant_cache_and_a_constant_work_of_a_token() -> None:
+    shape = model("gpt-oss-20b")
+    assert shape.kv_bytes_per_token() == 12 * 2 * 8 * 64 * 2
+    assert shape.state_bytes_per_sequence() == 12 * 128 * 2 * 8 * 64 * 2
+    whole = replace(shape, window=None)
+    tokens = 128 * 100
+    pairs = tokens * 128
+    assert shape.forward_flops(tokens, pairs) == pytest.approx(whole.forward_flops(tokens, pairs))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '"' + "x" * 1_000_001 + '"'])

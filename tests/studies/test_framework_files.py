@@ -70,7 +70,7 @@ def test_a_script_of_verl_is_read_with_its_variables_and_the_defaults_of_verl() 
         rollout__gpus=24,
         rollout__max_num_seqs=1024,
         cluster__gpus=32,
-        model="Qwen2.5-7B",
+        model="Qwen2.5-7B-Instruct",
     )
     assert made.unresolved == {"actor_rollout_ref.rollout.gpu_memory_utilization": "$MEMORY"}
     assert at(made, "rollout.gpu_memory_utilization") == 0.5, "what is not worked out is left to the default"
@@ -329,6 +329,14 @@ def test_an_optimizer_on_the_host_is_told_by_either_key_of_megatron() -> None:
     says(made, trainer__optimizer_offload=True, trainer__activation_recompute=False)
 
 
+def test_the_shipped_profile_of_model_gpu_and_split_is_chosen_over_a_roofline() -> None:
+    path = "m.py data.train_batch_size=256 actor_rollout_ref.model.path=Qwen/Qwen2.5-Math-7B"
+    split = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    made = read(f"{path} {split}=2", "verl", ".sh")
+    says(made, rollout__step_time__source="profile", rollout__step_time__profile="qwen2.5-7b_h100-sxm_tp2")
+    assert at(read(f"{path} {split}=4", "verl", ".sh"), "rollout.step_time.source") == "roofline"
+
+
 def test_a_model_in_a_folder_that_only_the_environment_knows_is_told_by_its_name() -> None:
     made = read("m.py data.train_batch_size=256 actor_rollout_ref.model.path=$HOME/models/Qwen3-8B", "verl", ".sh")
     says(made, model="Qwen3-8B")
@@ -359,3 +367,4 @@ def test_what_is_missing_is_one_sentence() -> None:
 def test_a_scenario_that_cannot_run_is_written_with_the_reason() -> None:
     made = read(AREAL.replace("Qwen/Qwen3-8B", "acme/Nemo-9B"), "areal", ".yaml")
     assert any("Nemo-9B" in fault for fault in made.refused)
+    assert at(made, "rollout.step_time.source") == "roofline"
