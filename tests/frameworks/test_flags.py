@@ -84,7 +84,7 @@ def test_the_training_backend_decides_which_offload_counts(folder: Path) -> None
 
 def test_the_model_is_that_of_the_script_that_is_sourced_where_the_checkpoint_does_not_tell(folder: Path) -> None:
     text = f'source "$HERE/models/qwen3-8B.sh"\n{SLIME}'
-    says(read(folder, text.replace("/data/Qwen3-8B", "$CHECKPOINT"), "slime"), model="Qwen3-8B")
+    says(read(folder, text.replace("/data/Qwen3-8B", "$CHECKPOINT"), "slime"), model="qwen3-8B")
     says(read(folder, text.replace("/data/Qwen3-8B", "/data/Llama-3.1-8B/"), "slime"), model="Llama-3.1-8B")
 
 
