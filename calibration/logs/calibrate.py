@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.logs.costs import SCALE
-from calibration.logs.formats import READERS, TIMELINES, VLLM_STATS, format_of
+from calibration.logs.engine_law import LineFit, fit_stat_lines
+from calibration.logs.engine_lines import StatLines, read_stat_lines
+from calibration.logs.formats import ENGINE_STATS, READERS, TIMELINES, format_of
 from calibration.logs.profiles import PROFILE, log_profile, profile_source
 from calibration.logs.report import LogReport, report_of, wrapped
 from calibration.logs.reproduce import reproduce
-from calibration.logs.vllm_lines import LineFit, fit_stat_lines, read_stat_lines
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
 from rlsim.resolve import resolve
@@ -56,7 +57,7 @@ def calibrate(
     elif base is None:
         allowed = "a scenario that describes the run, as rlsim import-config writes one: a log has times, but no sizes"
         raise ParameterError("--base", None, f"{allowed} (model, GPUs, batch, cap, policy)")
-    elif kind == VLLM_STATS:
+    elif kind in ENGINE_STATS:
         fitted = _Fitted(*_from_stat_lines(path, base))
     else:
         reproduction = reproduce(READERS[kind](path), base, skip)
@@ -107,30 +108,33 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, P
         fit.law,
         fit.hold_out,
         {},
-        source="vllm-lines",
+        source=f"{lines.engine}-lines",
         method="least relative squares of step times from running requests over throughput",
-        engine="vllm",
+        engine=lines.engine,
         kv_capacity_tokens=capacity,
         notes=f"{fit.intervals} intervals of {lines.origin}",
     )
     scenario = override(base, {"rollout.step_time": profile_source(base.rollout.step_time.noise_cv)})
-    return _lines_report(path, lines.kv_tokens, fit), scenario, profile
+    return _lines_report(lines, fit), scenario, profile
 
 
-def _lines_report(path: Path, kv_tokens: int | None, fit: LineFit) -> LogReport:
+def _lines_report(lines: StatLines, fit: LineFit) -> LogReport:
     columns = {
-        "step": "Running / Avg generation throughput",
-        "prefill": "Avg prompt throughput",
-        "KV tokens": "KV cache usage x capacity",
+        "step": "running requests over generation throughput",
+        "prefill": "prompt throughput" if lines.engine == "vllm" else "#new-token of the prefill lines",
+        "KV tokens": "KV cache usage x capacity" if lines.engine == "vllm" else "#token",
     }
     said = "lengths, training and publication: not in the engine's lines; as given"
-    notes = [
-        "prompt tokens found in the prefix cache count in vLLM's throughput: with many of them prefill seems too cheap"
-    ]
-    if kv_tokens is None:
-        notes.append("the log does not say the KV cache size: the base scenario's is used")
+    notes = list(lines.notes)
+    if lines.engine == "vllm":
+        notes.append(
+            "prompt tokens found in the prefix cache count in vLLM's throughput: with many of them prefill seems too "
+            "cheap"
+        )
+        if lines.kv_tokens is None:
+            notes.append("the log does not say the KV cache size: the base scenario's is used")
     return LogReport(
-        title=f"{path.name}: vLLM statistics lines, {fit.intervals} steady intervals",
+        title=f"{lines.origin}: statistics lines of {lines.engine}, {fit.intervals} steady intervals",
         columns=columns,
         estimates=fit.estimates,
         unidentified=(*fit.unidentified, said),

@@ -52,6 +52,8 @@ class FrameworkLog:
     """The step may be logged as a sum of timers."""
     traps: tuple[str, ...] = ()
     """What is printed with every fit to its logs."""
+    fewest_columns: int = 3
+    """Columns from which a log is taken for its."""
 
     def matches(self, names: set[str]) -> int:
         """How many of a log's columns it knows."""
@@ -118,7 +120,7 @@ SLIME = FrameworkLog(
         "reference": ("perf/ref_log_probs_time",),
         "update_actor": ("perf/actor_train_time",),
         "sync": ("perf/update_weights_time",),
-        "response_mean": ("rollout/response_len/mean",),
+        "response_mean": ("rollout/response_len/mean", "rollout/response_lengths"),
         "response_max": ("rollout/response_len/max",),
         "clipped": ("rollout/truncated_ratio",),
         "total_mean": ("rollout/total_lengths",),
@@ -135,15 +137,16 @@ ROLL = FrameworkLog(
         "step": ("time/step_total",),
         "generation": ("time/step_generate", "time/step_rollout"),
         "wait": ("time/get_batch_cost_train",),
-        "old_log_prob": ("time/old_log_probs",),
-        "reference": ("time/ref_log_probs_values",),
+        "old_log_prob": ("time/old_log_probs", "time/step_old_log_probs_values"),
+        "reference": ("time/ref_log_probs_values", "time/step_ref_log_probs_values_reward"),
         "update_actor": ("time/step_train",),
         "sync": ("time/step_model_update",),
-        "response_mean": ("tokens/response_length/mean",),
-        "response_max": ("tokens/response_length/max",),
-        "prompt_mean": ("tokens/prompt_length/mean",),
+        "response_mean": ("tokens/response_length/mean", "token/response_length/mean"),
+        "response_max": ("tokens/response_length/max", "token/response_length/max"),
+        "prompt_mean": ("tokens/prompt_length/mean", "token/prompt_length/mean"),
     },
     asynchronous_marks=("time/get_batch_cost_train", "scheduler/off_policy_ratio"),
+    traps=("time/step_total of the RLVR pipelines is that of the step before",),
 )
 
 PRIME_RL = FrameworkLog(
@@ -152,11 +155,14 @@ PRIME_RL = FrameworkLog(
         "step": ("orchestrator/Time",),
         "total_mean": ("orchestrator/Seq. Length",),
         "total_rate": ("orchestrator/Throughput",),
+        "clipped": ("orchestrator/Truncation",),
     },
     asynchronous_marks=("orchestrator/",),
+    fewest_columns=1,
     traps=(
         "trainer and orchestrator each print a Time: the orchestrator's is used, as it has the lengths",
         "the trainer's Throughput and MFU are over steps with their waiting: no cost of training is in them",
+        "lines without Time: round steps down to seconds from a minute on, and have no lengths: W&B's history has both",
     ),
 )
 
@@ -169,7 +175,9 @@ PRIME_RL_WANDB = FrameworkLog(
         "sync": ("time/broadcast_weights",),
         "total_mean": ("seq_len/all/mean", "seq_len/mean"),
         "total_max": ("seq_len/all/max", "seq_len/max"),
+        "pauses": ("time/save_ckpt",),
     },
+    summed=frozenset({"pauses"}),
     asynchronous_marks=("time/", "off_policy/"),
     traps=("trainer and orchestrator both log time/step, each to a run of its own: this must be the trainer's export",),
 )
@@ -182,9 +190,14 @@ OPENRLHF = FrameworkLog(
         "old_log_prob": ("timing/make_experience", "train/timing/make_experience"),
         "update_actor": ("timing/ppo_train", "train/timing/ppo_train"),
         "sync": ("timing/broadcast", "train/timing/broadcast"),
-        "response_mean": ("response_length", "train/response_length"),
+        "response_mean": (
+            "rollout/response_length_mean",
+            "train/rollout/response_length_mean",
+            "response_length",
+            "train/response_length",
+        ),
         "total_mean": ("total_length", "train/total_length"),
-        "clipped": ("truncated", "train/truncated"),
+        "clipped": ("rollout/truncated_rate", "train/rollout/truncated_rate", "truncated", "train/truncated"),
     },
     step_may_be_sum=True,
     traps=("timing/step_total is a sum of timers in the synchronous trainer, the wall clock in the asynchronous one",),
@@ -213,13 +226,16 @@ NEMO_RL = FrameworkLog(
         "wait": ("timing/train/exposed_generation",),
         "old_log_prob": ("timing/train/policy_and_reference_logprobs",),
         "update_actor": ("timing/train/policy_training",),
-        "sync": ("timing/train/weight_sync",),
+        "sync": ("timing/train/weight_sync", "timing/train/prepare_for_generation/transfer_and_update_weights"),
         "reward": ("timing/train/reward_calculation",),
         "response_mean": ("train/mean_gen_tokens_per_sample",),
         "response_max": ("train/max_gen_tokens_per_sample",),
         "prompt_mean": ("train/mean_prompt_length",),
+        "total_mean": ("train/mean_total_tokens_per_sample",),
         "clipped": ("train/truncation_rate",),
+        "pauses": ("timing/train/checkpointing", "timing/validation/total_validation_time"),
     },
+    summed=frozenset({"pauses"}),
     asynchronous_marks=("timing/train/exposed_generation", "train/avg_trajectory_age"),
     traps=("policy_and_reference_logprobs holds both passes: the scenario says whether there is a reference model",),
 )
@@ -240,14 +256,60 @@ SKYRL = FrameworkLog(
     asynchronous_marks=("timing/wait_for_generation_buffer", "async/"),
 )
 
-FRAMEWORKS = (VERL, AREAL, SLIME, ROLL, PRIME_RL, PRIME_RL_WANDB, OPENRLHF, TRL, NEMO_RL, SKYRL)
-FEWEST_COLUMNS = 3
+RLINF = FrameworkLog(
+    "RLinf",
+    {
+        "step": ("time/step",),
+        "generation": ("time/rollout",),
+        "old_log_prob": ("time/actor/inference",),
+        "update_actor": ("time/actor/training",),
+        "sync": ("time/sync_weights",),
+        "response_mean": ("rollout/response_length",),
+        "response_max": ("rollout/max_of_response_length", "rollout/max_response_length"),
+        "prompt_mean": ("rollout/prompt_length",),
+        "total_mean": ("rollout/total_length",),
+        "total_max": ("rollout/max_total_length",),
+    },
+    traps=("scoring and log-probability passes may overlap generation: their timers may sum to more than the step",),
+)
+
+OPEN_INSTRUCT = FrameworkLog(
+    "open-instruct",
+    {
+        "step": ("time/total",),
+        "wait": ("time/trainer_waiting_for_data", "time/trainer_idle_waiting_for_inference"),
+        "update_actor": ("time/training",),
+        "sync": ("time/weight_sync",),
+        "response_mean": ("val/sequence_lengths",),
+        "response_max": ("val/sequence_lengths_max",),
+        "tokens": ("val/num_step_tokens",),
+        "pauses": ("time/saving",),
+    },
+    summed=frozenset({"pauses"}),
+    asynchronous_marks=("time/trainer_waiting_for_data", "time/generation_waiting_for_trainer"),
+    traps=("time/group_generation_max is the slowest prompt's, begun up to async_steps earlier: it is not used",),
+)
+
+FRAMEWORKS = (
+    VERL,
+    AREAL,
+    SLIME,
+    ROLL,
+    PRIME_RL,
+    PRIME_RL_WANDB,
+    OPENRLHF,
+    TRL,
+    NEMO_RL,
+    SKYRL,
+    RLINF,
+    OPEN_INSTRUCT,
+)
 
 
 def framework_of(names: set[str], origin: str) -> FrameworkLog:
-    """The framework that knows most of a log's columns; ``ParameterError`` when none knows three."""
+    """The framework that knows most of a log's columns; ``ParameterError`` when none knows enough of them."""
     best = max(FRAMEWORKS, key=lambda framework: framework.matches(names))
-    if best.matches(names) < FEWEST_COLUMNS:
+    if best.matches(names) < best.fewest_columns:
         known = "; ".join(f"{one.name}: {next(iter(one.columns.values()))[0]}, ..." for one in FRAMEWORKS)
         raise ParameterError(origin, sorted(names)[:12], f"the metrics of a framework that is known ({known})")
     return best

@@ -1,4 +1,4 @@
-"""Logs that are data files: JSON lines, the CSV export of Weights & Biases, Hugging Face's ``trainer_state.json``.
+"""Logs that are data files: JSON lines, tables, the exports of Weights & Biases, Hugging Face's ``trainer_state.json``.
 
 Scalars of TensorBoard event files, read by the ``tensorboard`` package (the ``logs`` extra).
 """
@@ -6,68 +6,116 @@ Scalars of TensorBoard event files, read by the ``tensorboard`` package (the ``l
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from calibration.logs.records import TrainingLog, gather, json_object, read_text
+from calibration.logs.records import STEP_NAMES, TrainingLog, gather, json_object, step_number
+from calibration.logs.texts import CUT, Line, LogText, read_text
 from rlsim.core.errors import ParameterError
 
-STEP_NAMES = ("step", "_step", "Step", "global_step", "train/global_step", "trainer/global_step")
-"""Where a row without ``{"step", "data"}`` says which step it is, in order of preference."""
+NOT_OBJECTS = "lines that are no JSON object"
+NESTED = ("data", "metrics")
+"""Where a row has its values, if not beside its step."""
+Entry = tuple[Line, Mapping[str, Any]]
 
 
-def read_jsonl(file: Path) -> TrainingLog:
-    """One object a line: verl's ``{"step": n, "data": {...}}``, or flat with a step among its values."""
-    rows = []
-    for number, line in enumerate(read_text(file).splitlines(), start=1):
-        if line.strip():
-            place = f"{file.name}:{number}"
-            row = json_object(line, place)
-            data = row.get("data")
-            rows.append((_step(row, place), data if isinstance(data, dict) else row))
-    return gather(file.name, "JSON lines", rows, ())
+def read_jsonl(path: Path) -> TrainingLog:
+    """One object a line, or a list of objects: ``{"step": n, "data": {...}}``, or flat with a step among its values."""
+    log = LogText(path, (".jsonl",))
+    return gather(log.origin, "JSON lines", _by_step(log, list(_objects(log))), log.notes())
 
 
-def _step(row: Mapping[str, object], where: str) -> int:
-    for name in STEP_NAMES:
-        value = row.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return int(value)
-    raise ParameterError(where, sorted(row)[:8], f"the step of the row: one of {', '.join(STEP_NAMES)}")
+def _objects(log: LogText) -> Iterator[Entry]:
+    trees = [(line, _parsed(line.text)) for line in log if line.text.strip()]
+    if trees and trees[0][1] is None and trees[0][0].text.lstrip().startswith("["):
+        whole = _parsed("\n".join(line.text for line, _ in trees))
+        trees = [(trees[0][0], whole)] if isinstance(whole, list) else trees
+    for line, tree in trees:
+        for entry in tree if isinstance(tree, list) else [tree]:
+            if isinstance(entry, dict):
+                inner = next((entry[name] for name in NESTED if isinstance(entry.get(name), dict)), dict[str, Any]())
+                yield line, {**entry, **inner, **{name: entry[name] for name in STEP_NAMES if name in entry}}
+            else:
+                log.lose(NOT_OBJECTS, line)
 
 
-def read_wandb_csv(file: Path) -> TrainingLog:
-    """A table with ``Step`` and a column a metric, named ``metric`` or, exported from a chart, ``run - metric``.
-
-    Raises ``ParameterError`` for the charts of several runs in one file.
-    """
-    reader = csv.DictReader(read_text(file).splitlines())
-    header = [name for name in reader.fieldnames or () if name and not name.endswith(("__MIN", "__MAX"))]
-    runs = {name.split(" - ", 1)[0] for name in header if " - " in name}
-    if len(runs) > 1:
-        raise ParameterError(file.name, sorted(runs), "the export of one run")
-    rows = []
-    for number, row in enumerate(reader, start=2):
-        values: dict[str, object] = {name.split(" - ", 1)[-1]: _number(row[name]) for name in header}
-        rows.append((_step(values, f"{file.name}:{number}"), values))
-    return gather(file.name, "W&B CSV", rows, ())
-
-
-def _number(text: str | None) -> float | None:
+def _parsed(text: str) -> object:
     try:
-        return float(text or "")
-    except ValueError:
+        return json.loads(text)
+    except (ValueError, RecursionError):
         return None
 
 
-def read_trainer_state(file: Path) -> TrainingLog:
+def _by_step(log: LogText, entries: Sequence[Entry]) -> Iterator[tuple[int, dict[str, object]]]:
+    """Entries under the first of the steps' names that any of them has."""
+    named = (name for name in STEP_NAMES if any(step_number(entry.get(name)) is not None for _, entry in entries))
+    name = next(named, None)
+    for line, entry in entries:
+        step = None if name is None else step_number(entry.get(name))
+        if step is None:
+            log.lose(f"rows without {name or 'a step, one of ' + ', '.join(STEP_NAMES)}", line)
+        else:
+            yield step, {key: value for key, value in entry.items() if key not in (name, *NESTED)}
+
+
+def read_wandb_csv(path: Path) -> TrainingLog:
+    """Tables with a step and a column a metric, named ``metric`` or, exported from a chart, ``run - metric``.
+
+    Raises ``ParameterError`` for several runs.
+    """
+    log = LogText(path, (".csv", ".tsv"))
+    entries, runs = list[Entry](), set[str]()
+    for file in log.files:
+        rows = list(_table_rows(log, file))
+        runs |= {name.rpartition(" - ")[0] for _, row in rows[:1] for name in row if " - " in name}
+        entries += [(line, {name.rpartition(" - ")[2]: value for name, value in row.items()}) for line, row in rows]
+    if len(runs) > 1:
+        raise ParameterError(log.origin, sorted(runs), "the export of one run")
+    return gather(log.origin, "CSV", _by_step(log, entries), log.notes())
+
+
+def _table_rows(log: LogText, file: Path) -> Iterator[Entry]:
+    """Rows by the names of the header, without the ranges of W&B's charts."""
+    text = read_text(file).replace("\x00", "")
+    lines = text.split("\n")
+    separator = max(",;\t", key=lines[0].count)
+    header: list[str] | None = None
+    reader = csv.reader((line.rstrip("\r") + "\n" for line in lines), delimiter=separator)
+    place = "line " if len(log.files) == 1 else f"{file.name}:"
+    while True:
+        try:
+            cells, broken = next(reader, None), False
+        except csv.Error:
+            cells, broken = [], True
+        if cells is None:
+            return
+        line = Line(f"{place}{reader.line_num}", "", lines[min(reader.line_num, len(lines)) - 1])
+        if broken:
+            log.lose("rows that are no CSV", line)
+        if header is None and cells:
+            header = [name.strip() for name in cells]
+        elif header is not None and any(cells):
+            if reader.line_num >= len(lines) and not line.text.endswith('"'):
+                log.lose(CUT, line)
+                cells = cells[:-1]
+            names = (name if not name.endswith(("__MIN", "__MAX")) else "" for name in header)
+            yield line, {name: cell for name, cell in zip(names, cells, strict=False) if name}
+
+
+def read_trainer_state(path: Path) -> TrainingLog:
     """``log_history`` of the Hugging Face trainer: a list of dicts, several of which may belong to a step."""
-    history = json_object(read_text(file), file.name).get("log_history")
+    log = LogText(path, (".json",))
+    history = json_object("\n".join(map(read_text, log.files)), log.origin).get("log_history")
     if not isinstance(history, list):
-        raise ParameterError(file.name, type(history).__name__, "log_history: a list of the trainer's logs")
-    entries = [(f"{file.name}: log_history[{n}]", entry) for n, entry in enumerate(history) if isinstance(entry, dict)]
-    return gather(file.name, "trainer_state.json", ((_step(entry, where), entry) for where, entry in entries), ())
+        raise ParameterError(log.origin, type(history).__name__, "log_history: a list of the trainer's logs")
+    entries = [
+        (Line(f"log_history[{number}]", "", str(entry)), entry)
+        for number, entry in enumerate(history)
+        if isinstance(entry, dict)
+    ]
+    return gather(log.origin, "trainer_state.json", _by_step(log, entries), log.notes())
 
 
 EVENTS = "events.out.tfevents"
@@ -78,14 +126,15 @@ def read_tensorboard(path: Path) -> TrainingLog:
 
     Raises ``ParameterError`` without the ``logs`` extra.
     """
-    files = [path] if path.is_file() else sorted(path.rglob(f"*{EVENTS}*"))
+    files = [path] if path.is_file() else sorted(path.rglob(f"*{EVENTS}*"), key=lambda file: file.name)
     if not files:
         raise ParameterError(path.name, str(path), f"a file {EVENTS}..., or a folder with some")
-    parts = (part for file in files for part in _scalars(file))
+    parts = (part for file in files for part in _scalars(file).items())
     return gather(path.name, "tensorboard events", parts, [f"{len(files)} event files"] if len(files) > 1 else [])
 
 
-def _scalars(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def _scalars(file: Path) -> dict[int, dict[str, object]]:
+    """Values by step and tag."""
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
@@ -93,11 +142,13 @@ def _scalars(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
         raise ParameterError("logs", "tensorboard is not installed", "pip install 'rlsim[logs]'") from error
     events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
-    tags = events.Tags()
+    tags, steps = events.Tags(), dict[int, dict[str, object]]()
     for tag in tags["scalars"]:
         for event in events.Scalars(tag):
-            yield int(event.step), {tag: float(event.value)}
+            steps.setdefault(int(event.step), {})[tag] = float(event.value)
     for tag in tags["tensors"]:
         for event in events.Tensors(tag):
             values = make_ndarray(event.tensor_proto)
-            yield int(event.step), {tag: (float(values) if values.size == 1 and values.dtype.kind in "fiu" else None)}
+            if values.size == 1 and values.dtype.kind in "fiu":
+                steps.setdefault(int(event.step), {})[tag] = float(values)
+    return steps

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,27 @@ from rlsim.core.errors import ParameterError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LIMIT_BYTES = 500_000_000
+STEP_NAMES = (
+    "step",
+    "rollout/step",
+    "train/global_step",
+    "trainer/global_step",
+    "training_step",
+    "system/step",
+    "global_step",
+    "_step",
+    "Step",
+)
+"""Where a row of several values says which step it is, in order of preference.
+
+The counters of calls (W&B's ``_step`` and ``Step``) come last: a framework may log one step in several calls.
+"""
+LARGEST_STEP = 2**53
+STEP = r"(\d{1,15})"
+REAL = r"(-?\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?)"
+"""Numbers as consoles print them, in patterns."""
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_LONGEST_NUMBER = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,46 +54,79 @@ class TrainingLog:
         """Every column that any row has."""
         return {name for row in self.rows.values() for name in row}
 
+    def having(self, names: Iterable[str]) -> TrainingLog:
+        """The rows that have any of these columns."""
+        wanted = set(names)
+        rows = {step: row for step, row in self.rows.items() if not wanted.isdisjoint(row)}
+        left = len(self.rows) - len(rows)
+        note = f"{left} rows without any of the framework's columns are left out (evaluations, optimizer steps)"
+        return replace(self, rows=rows, notes=(*self.notes, note)) if left else self
+
     def column(self, name: str) -> NDArray[np.float64]:
         """One value a step, NaN where the step does not have it."""
         return np.array([row.get(name, math.nan) for row in self.rows.values()])
 
 
+def number(value: object) -> float | None:
+    """The finite number that ``value`` is, or is written as; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and (len(value) > _LONGEST_NUMBER or _NUMBER.fullmatch(value.strip()) is None):
+        return None
+    try:
+        finite = float(value)
+    except OverflowError:
+        return None
+    return finite if math.isfinite(finite) else None
+
+
+def step_number(value: object) -> int | None:
+    """The number of a step that ``value`` is; None for what cannot be one."""
+    found = number(value)
+    return int(found) if found is not None and 0 <= found < LARGEST_STEP and found.is_integer() else None
+
+
 def gather(
-    origin: str, kind: str, parts: Iterable[tuple[int, Mapping[str, object]]], notes: Iterable[str]
+    origin: str, kind: str, parts: Iterable[tuple[int, Mapping[str, object]]], notes: Iterable[str] = ()
 ) -> TrainingLog:
     """One row a step of the parts of it that a log spreads over lines; what is not a finite number is left out.
 
-    A value that comes again replaces the earlier one (a run that was resumed). Raises ``ParameterError`` without any.
+    A part that comes again (a restart, a second process) replaces the earlier one as a whole. ``notes`` is read after
+    ``parts``. Raises ``ParameterError`` without any step.
     """
-    rows: dict[int, dict[str, float]] = {}
-    again = 0
+    steps: dict[int, list[dict[str, float]]] = {}
+    again: set[int] = set()
     for step, values in parts:
-        row, numbers = (
-            rows.setdefault(step, {}),
-            {
-                name: float(value)
-                for name, value in values.items()
-                if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            },
-        )
-        again += any(name in row and row[name] != value for name, value in numbers.items())
-        row.update(numbers)
-    rows = {step: rows[step] for step in sorted(rows) if rows[step]}
+        part = {name: real for name, value in values.items() if (real := number(value)) is not None}
+        if not part:
+            continue
+        others = []
+        for earlier in steps.get(step, ()):
+            if not _repeats(earlier, part):
+                others.append(earlier)
+            elif earlier != part:
+                again.add(step)
+        steps[step] = [*others, part]
+    rows = {step: {name: value for part in steps[step] for name, value in part.items()} for step in sorted(steps)}
+    said = list(notes)
     if not rows:
-        raise ParameterError(origin, "no training steps", f"the numbers of a run, as {kind}")
-    said = [f"{again} lines came again with other values (a resumed run?): the last ones count"] if again else []
-    return TrainingLog(origin, kind, rows, (*notes, *said))
+        found = "no training steps" + "".join(f"; {note}" for note in said)
+        raise ParameterError(origin, found, f"the numbers of a run, as {kind}")
+    if again:
+        which = f"{len(again)} steps between {min(again)} and {max(again)}" if len(again) > 1 else f"step {min(again)}"
+        said.append(f"{which} came again with other values (a restart, or several processes): the last ones count")
+    return TrainingLog(origin, kind, rows, tuple(said))
 
 
-def read_text(file: Path) -> str:
-    """The file's text, faulty bytes replaced; ``ParameterError`` when it cannot be read or is too large."""
-    try:
-        if file.stat().st_size > LIMIT_BYTES:
-            raise ParameterError(file.name, f"{file.stat().st_size} bytes", f"at most {LIMIT_BYTES} bytes")
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ParameterError(file.name, str(file), f"a readable file ({error.strerror})") from error
+def _repeats(earlier: Mapping[str, float], later: Mapping[str, float]) -> bool:
+    """Whether both are the same part of a step: they share at least half of the names of the smaller one."""
+    first, second = _measured(earlier), _measured(later)
+    smaller = min(len(first), len(second))
+    return smaller > 0 and 2 * len(first & second) >= smaller
+
+
+def _measured(part: Mapping[str, float]) -> set[str]:
+    return {name for name in part if name not in STEP_NAMES and not name.startswith("_")}
 
 
 def json_object(text: str, path: str) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def read_steps(log: TrainingLog, synchronous: bool, skip: int = 1) -> LoggedStep
     """
     names = log.names()
     framework = framework_of(names, log.origin)
+    log = log.having(name for known in framework.columns.values() for name in known)
     matches = _found(log, framework, names)
     values = {quantity: column for quantity, (column, _) in matches.items()}
     columns = {quantity: name for quantity, (_, name) in matches.items()}

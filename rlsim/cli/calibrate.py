@@ -206,7 +206,8 @@ def calibrate_logs(
         str,
         typer.Option(
             "--format",
-            help="auto, jsonl, wandb-csv, trainer-state, console-dicts, prime-rl, tensorboard, vllm-stats, timelines.",
+            help="auto, timelines, tensorboard, trainer-state, jsonl, wandb-csv, verl, console-dicts, trainer-dicts, "
+            "prime-rl, roll, nemo-rl, areal, skyrl, rlinf, open-instruct, vllm-stats, sglang-stats.",
         ),
     ] = "auto",
     skip: Annotated[int, typer.Option(min=0, help="Steps left out at the start (compilation, filling).")] = 1,

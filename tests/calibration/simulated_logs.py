@@ -342,7 +342,7 @@ def write_vllm_lines(folder: Path, run: FinishedRun, every_seconds: float, capac
         for end in ends.tolist():
             prompt, made, running, held = _interval(rows, end - every_seconds, end)
             lines.append(
-                f"INFO 01-01 10:00:00 [loggers.py:248] Engine {engine:03d}: "
+                f"INFO 01-01 {clock(end)} [loggers.py:248] Engine {engine:03d}: "
                 f"Avg prompt throughput: {prompt / every_seconds:.1f} tokens/s, "
                 f"Avg generation throughput: {made / every_seconds:.1f} tokens/s, "
                 f"Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: {100 * held / capacity:.1f}%, "
@@ -351,6 +351,12 @@ def write_vllm_lines(folder: Path, run: FinishedRun, every_seconds: float, capac
     file = folder / "vllm.log"
     file.write_text("\n".join(lines) + "\n")
     return file
+
+
+def clock(seconds: float) -> str:
+    """The time of the day, from midnight on."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}:{rest:02d}"
 
 
 def _interval(rows: list[Any], start: float, end: float) -> tuple[float, float, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,10 @@ import simulated_logs as logs
 from typer.testing import CliRunner
 
 from calibration.logs.calibrate import calibrate
+from calibration.logs.engine_law import fit_stat_lines
+from calibration.logs.engine_lines import read_stat_lines
 from calibration.logs.formats import format_of
 from calibration.logs.requests import reproduce_requests
-from calibration.logs.vllm_lines import fit_stat_lines, read_stat_lines
 from calibration.serving.replay import engine_limits, replay
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from rlsim.cli.main import app
@@ -79,17 +81,8 @@ def test_statistics_lines_give_the_step_law_back(vllm_log: Path) -> None:
     [("Avg prompt throughput", "Avg generation throughput"), ("Running", "Waiting")],
 )
 def test_mixed_up_fields_of_statistics_lines_are_refused_or_miss(vllm_log: Path, first: str, second: str) -> None:
-    text = vllm_log.read_text().replace(first, "@").replace(second, first).replace("@", second)
-    swapped = []
-    for line in text.splitlines():
-        parts = line.split(", ")
-        if first in line and second in line:
-            places = [next(n for n, part in enumerate(parts) if name in part) for name in (first, second)]
-            head, tail = parts[places[0]], parts[places[1]]
-            value = [part.split(": ")[-1] for part in (head, tail)]
-            parts[places[0]], parts[places[1]] = head.replace(value[0], value[1]), tail.replace(value[1], value[0])
-        swapped.append(", ".join(parts))
-    vllm_log.write_text("\n".join(swapped))
+    pattern = rf"({first}: )([\d.]+)(.*{second}: )([\d.]+)"
+    vllm_log.write_text(re.sub(pattern, r"\1\4\3\2", vllm_log.read_text()))
     assert vllm_log.read_text() != stat_lines()
     try:
         missed = lines_missed(vllm_log)

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from calibration.logs.formats import READERS, format_of
+from calibration.logs.formats import FORMAT_NAMES, READERS, format_of
+from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError
 
 
@@ -34,7 +36,10 @@ def test_numbers_of_numpy_and_nan_are_read_from_console_dicts_as_data(tmp_path: 
     )
     log = READERS["console-dicts"](file)
     assert log.rows == {1: {"perf/step_time": 2.5}}
-    assert log.notes == ("1 dict lines could not be read (the first is line 2)",)
+    assert [note.split(": ")[0] for note in log.notes] == [
+        "1 step lines that are not understood, first at line 2",
+        "1 lines of evaluations and summaries left out, first at line 3",
+    ]
 
 
 def test_a_resumed_runs_later_values_count(tmp_path: Path) -> None:
@@ -43,14 +48,14 @@ def test_a_resumed_runs_later_values_count(tmp_path: Path) -> None:
     file.write_text("\n".join(json.dumps(row) for row in rows))
     log = READERS["jsonl"](file)
     assert log.rows[2] == {"a": 3.0}
-    assert "resumed" in log.notes[0]
+    assert log.notes == ("step 2 came again with other values (a restart, or several processes): the last ones count",)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("m.jsonl", "{broken\n", "m.jsonl:1"),
-        ("m.jsonl", '{"data": {"a": 1}}\n', "the step of the row"),
+        ("m.jsonl", "{broken\n", "m.jsonl: .*1 lines that are no JSON object, first at line 1"),
+        ("m.jsonl", '{"data": {"a": 1}}\n', "rows without a step"),
         ("trainer_state.json", '{"log_history": 3}', "log_history"),
         ("m.csv", "Step,a\n", "no training steps"),
     ],
@@ -62,8 +67,19 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, said: str)
 
 
 def test_an_unknown_format_lists_those_that_are_known(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing here\n")
-    with pytest.raises(ParameterError, match="--format, one of jsonl"):
+    (tmp_path / "notes.txt").write_text("nothing here\n\nloaded 3 shards\n")
+    with pytest.raises(ParameterError, match=r"line 3: loaded 3 shards.*--format, one of those .*: timelines, .*jsonl"):
         format_of(tmp_path / "notes.txt")
     with pytest.raises(ParameterError, match="json"):
         format_of(tmp_path / "notes.txt", "jsonlines")
+
+
+def test_the_guide_and_the_help_list_every_format() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/calibrate.md").read_text()
+    assert {name for name in FORMAT_NAMES if f"`{name}`" not in guide} == set()
+    help_text = next(
+        option.help
+        for option in get_command(app).commands["calibrate"].commands["logs"].params
+        if option.name == "kind"
+    )
+    assert help_text == f"auto, {', '.join(FORMAT_NAMES)}."
