@@ -57,9 +57,7 @@ def run_live(
     from rlsim.studies.compare import plans
     from rlsim.studies.live import run_arm
 
-    document.resolve(arm)
-    by_arm = {name: resolved for name, resolved in plans(document).items() if arm is None or name == arm}
-    name, plan = next(iter(by_arm.items()))
+    name, plan = next(iter(plans(document, document.chosen(arm)).items()))
     try:
         with _site(where, plan.scenario.live) as site:
             report = run_arm(name, plan, engine, out, site=site)

@@ -222,10 +222,7 @@ def _compare(
     from rlsim.studies.output import json_text
     from rlsim.studies.text.comparison import as_text
 
-    resolved = plans(document)
-    if single:
-        chosen = document.chosen(arm)
-        resolved = {name: one for name, one in resolved.items() if chosen in (None, name)}
+    resolved = plans(document, document.chosen(arm) if single else None)
     with executor(out, workers, cluster, ray_address, run_count(resolved)) as runs:
         comparison = compare_plans(resolved, runs, out)
     if out is not None:

@@ -127,19 +127,17 @@ def _explain(file: Path, arm: str | None, sets: list[str], runs: RunExecutor, ou
     from rlsim.studies.text import explain as text
 
     document = load(str(file), [], sets)
-    resolved, question = plans(document), case_study_of(document)
-    if arm is None and question is not None:
-        arm = question.case.arm
-    chosen = document.resolve(arm if document.arms() else None)
-    name = arm or next(iter(resolved)) if document.arms() else chosen.name
-    explanation = explained(name, resolved[name], runs)
+    question = case_study_of(document) if arm is None else None
+    chosen = document.chosen(question.case.arm if question and document.arms() else arm)
+    name, plan = next(iter(plans(document, chosen).items()))
+    explanation = explained(name, plan, runs)
     answer = run_cases([question], runs)[0] if question else None
-    tree = text.explanation_json(explanation, resolved[name], answer)
+    tree = text.explanation_json(explanation, plan, answer)
     _save(out, "explanation.json", tree)
     if as_json:
         print(tree, end="")
         return
-    print(text.explanation_text(explanation, resolved[name]), end="")
+    print(text.explanation_text(explanation, plan), end="")
     if answer is not None:
         print(f"\n{text.case_text(answer)}", end="")
 

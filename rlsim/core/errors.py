@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+LONGEST = 300
+"""Characters of what was found, in one error: a path with the keys of a file may be in it."""
+
+
+def shown(value: object, longest: int = 100) -> str:
+    """A value as the user would recognise it, in at most ``longest`` characters; of a mapping or list, that it is one.
+
+    None, true and false are as in a file.
+    """
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 class RlsimError(Exception):
@@ -24,7 +41,7 @@ class ParameterError(RlsimError, ValueError):
         self.path, self.found, self.allowed = path, value, allowed
 
     def __str__(self) -> str:
-        return f"{self.path}: found {self.found!r}; allowed: {self.allowed}"
+        return f"{self.path}: found {shown(self.found, LONGEST)}; allowed: {self.allowed}"
 
 
 class ContradictionError(ValueError):

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
-from rlsim.core.errors import ParameterError
+from rlsim.core.errors import ParameterError, shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -119,14 +119,14 @@ def record(kind: type[T], tree: Mapping[str, Any], origin: str, path: str) -> T:
         # What may stand there is known to the check of the value: it is asked about one that nothing may be.
         return record(kind, _planted(tree, keys, _Missing()), origin, path)
     if isinstance(cause, ParameterError) and cause.path:
-        raise ParameterError(path, f"{origin}: {cause.path}: {cause.found!r}", cause.allowed)
+        raise ParameterError(path, f"{origin}: {cause.path}: {shown(cause.found)}", cause.allowed)
     if isinstance(cause, ParameterError):
         allowed = cause.allowed
     elif fault["type"] == "literal_error":
         allowed = fault["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
     else:
         allowed = _ALLOWED.get(fault["type"], "an object")
-    value = f"{origin}: {': '.join(keys)}: {fault['input']!r}"
+    value = f"{origin}: {': '.join(keys)}: {shown(fault['input'])}"
     raise ParameterError(path, value, f"{keys[-1]}: {allowed}")
 
 

@@ -1,7 +1,7 @@
 """A scenario file with its overlays, ``--set`` arguments and arms, and the scenarios they resolve to.
 
-Later wins: file, overlays in order, the arm, ``--set``. Invariant: nothing is resolved while any part of the
-document, the arms that were not asked for included, has a fault; all faults are reported at once.
+Later wins: file, overlays in order, the arm, ``--set``. An arm that is asked for by name is checked for itself alone;
+without a name nothing is resolved while any arm has a fault. All faults are reported at once, with their arms.
 
 Settings that several scenarios share: ``extends: FILE`` takes what the scenario leaves unsaid from another file.
 
@@ -14,7 +14,7 @@ The scenario as it was understood, defaults and all, as text that loads to the s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from io import StringIO
@@ -125,13 +125,17 @@ class Document:
     def resolve(self, arm: str | None = None) -> Scenario:
         """The scenario of one arm (of the only one, or of a file without arms, when None).
 
-        Raises ScenarioError with every fault of the document, or when the arm is unknown or left open.
+        ScenarioError with its own faults, whatever is wrong with other arms, or when the arm is unknown or left open.
         """
-        return self.resolve_all()[self.chosen(arm)]
+        name = self.chosen(arm)
+        return self.resolve_all(() if name is None else (name,))[name]
 
-    def resolve_all(self) -> dict[str | None, Scenario]:
-        """The scenario of every arm by name; under None when the file has no arms. Raises as ``resolve``."""
-        scenarios, faults = self._validated()
+    def resolve_all(self, only: Collection[str] = ()) -> dict[str | None, Scenario]:
+        """The scenario of every arm, or of ``only`` some, by name; under None when the file has no arms.
+
+        ScenarioError with the faults of all these arms.
+        """
+        scenarios, faults = self._validated(only)
         if faults:
             raise _refusal(faults)
         return scenarios
@@ -145,11 +149,19 @@ class Document:
         return find(self._root(self.chosen(arm)), parsed_path(path))[0].place
 
     def scenario_error(self, errors: Sequence[ParameterError], arm: str | None = None) -> ScenarioError:
-        """Errors of what was built from an arm, with file and line; paths are from the scenario's top."""
+        """Errors of what was built from an arm, as ``scenario_errors``."""
+        return self.scenario_errors({self.chosen(arm): errors})
+
+    def scenario_errors(self, by_arm: Mapping[str | None, Sequence[ParameterError]]) -> ScenarioError:
+        """Errors of what was built from arms, with file, line and arms; paths are from the scenario's top."""
         from rlsim.scenario.schema import Scenario
 
-        root, schema = self._root(self.chosen(arm)), Scenario.model_json_schema()
-        return _refusal([parameter_fault(error, root, schema) for error in errors])
+        schema = Scenario.model_json_schema()
+        refused: dict[Fault, list[str | None]] = {}
+        for arm, errors in by_arm.items():
+            for fault in dict.fromkeys(parameter_fault(error, self._root(arm), schema) for error in errors):
+                refused.setdefault(fault, []).append(arm)
+        return _refusal([self._in_arms(fault, arms) for fault, arms in refused.items()])
 
     def with_settings(self, settings: Node) -> Document:
         """The document with a tree of further settings laid over it, as ``--set`` is.
@@ -161,13 +173,6 @@ class Document:
         if faults:
             raise _refusal(faults)
         return replace(laid, settings=merge(self.settings, laid.settings))
-
-    def resolve_only(self, arm: str | None) -> Scenario:
-        """The scenario of one arm, whatever is wrong with the others; ScenarioError with its own faults."""
-        outcome = _outcome(self._root(self.chosen(arm)))
-        if isinstance(outcome, list):
-            raise _refusal(outcome)
-        return outcome
 
     def _root(self, arm: str | None) -> Node:
         base = without(self.root, "arms")
@@ -187,29 +192,40 @@ class Document:
         choice = "no choice of arm" if arm is None else f"arm '{arm}'"
         raise ScenarioError([str(key_fault(node, f"found {choice}; {_allowed_arms(arm, names)}"))])
 
-    def _validated(self) -> tuple[dict[str | None, Scenario], list[Fault]]:
-        scenarios: dict[str | None, Scenario] = {}
-        refused: dict[Fault, list[str | None]] = {fault: [] for fault in self._arm_faults()}
-        arms: list[str | None] = [
-            *[name for name in self.arms() if not _is_unusable(self.root.children["arms"].children[name])]
-        ] or [None]
-        for arm in arms:
-            outcome = _outcome(self._root(arm))
-            if isinstance(outcome, list):
-                for fault in outcome:
-                    refused.setdefault(fault, []).append(arm)
-            else:
-                scenarios[arm] = outcome
-        return scenarios, [_in_arms(fault, of, len(arms)) for fault, of in refused.items()]
+    def _validated(self, only: Collection[str] = ()) -> tuple[dict[str | None, Scenario], list[Fault]]:
+        named = self.root.children["arms"].children if self.arms() else {}
+        usable = [name for name, node in named.items() if not _is_unusable(node)]
+        arms: list[str | None] = [name for name in usable if not only or name in only]
+        outcomes = {arm: _outcome(self._root(arm)) for arm in arms or [None]}
+        refused: dict[Fault, list[str | None]] = {fault: [] for fault in self._arm_faults(only)}
+        for outcome in outcomes.values():
+            refused |= {fault: [] for fault in outcome} if isinstance(outcome, list) else {}
+        if refused:
+            outcomes |= {arm: _outcome(self._root(arm)) for arm in usable if arm not in outcomes}
+        for arm, outcome in outcomes.items():
+            for fault in outcome if isinstance(outcome, list) else ():
+                if fault in refused:
+                    refused[fault].append(arm)
+        scenarios = {arm: outcome for arm, outcome in outcomes.items() if not isinstance(outcome, list)}
+        return scenarios, [self._in_arms(fault, of) for fault, of in refused.items()]
 
-    def _arm_faults(self) -> list[Fault]:
+    def _in_arms(self, fault: Fault, refused: Sequence[str | None]) -> Fault:
+        """The fault with the arms that it is in; as it is where these are all arms or its key names the arm."""
+        if len(refused) in (0, len(self.arms())) or refused == [None] or fault.key.startswith("arms."):
+            return fault
+        names = ", ".join(f"'{arm}'" for arm in self.arms() if arm in refused)
+        return replace(fault, text=f"{fault.text} (in arm {names})")
+
+    def _arm_faults(self, only: Collection[str]) -> list[Fault]:
+        """What is wrong with the mapping of arms, and with the form of every arm or of ``only`` some."""
         written = self.root.children.get("arms")
         if written is None:
             return []
         if not written.children:
             return [value_fault(written, f"found {_kind(written)}; allowed: a mapping of arm names to overrides")]
-        unusable = [node for node in written.children.values() if _is_unusable(node)]
-        return [value_fault(node, f"found {_kind(node)}; allowed: a mapping of overrides") for node in unusable]
+        arms = [node for name, node in written.children.items() if not only or name in only]
+        allowed = "allowed: a mapping of overrides"
+        return [value_fault(node, f"found {_kind(node)}; {allowed}") for node in arms if _is_unusable(node)]
 
 
 def load(
@@ -275,13 +291,6 @@ def _outcome(root: Node) -> Scenario | list[Fault]:
         return Scenario.model_validate(plain(_anchored(root)))
     except ValidationError as refused:
         return schema_faults(refused.errors(), root, Scenario.model_json_schema())
-
-
-def _in_arms(fault: Fault, refused: list[str | None], arms: int) -> Fault:
-    if len(refused) in (0, arms) or fault.key.startswith("arms."):
-        return fault
-    names = ", ".join(f"'{arm}'" for arm in refused)
-    return replace(fault, text=f"{fault.text} (in arm {names})")
 
 
 def _is_unusable(arm: Node) -> bool:

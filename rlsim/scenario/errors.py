@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlsim.core.errors import ContradictionError, ParameterError, nearest
-from rlsim.scenario.tree import Fault, Node, Path, find, key_fault, shown, value_fault
+from rlsim.core.errors import ContradictionError, ParameterError, nearest, shown, unknown
+from rlsim.scenario.tree import Fault, Node, Path, dotted, find, key_fault, value_fault
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
 _KINDS = {
@@ -85,6 +86,22 @@ def schema_faults(details: Sequence[ErrorDetails], root: Node, schema: Mapping[s
     """The faults behind pydantic's errors for the tree ``root``, each once."""
     rules = Rules(schema)
     return list(dict.fromkeys(fault for one in details for fault in _faults(one, root, rules)))
+
+
+def refusals(refused: ValidationError, schema: Mapping[str, Any]) -> list[ParameterError]:
+    """The errors behind pydantic's, each at its key path, for values that no file holds; sections are never shown."""
+    rules, errors = Rules(schema), []
+    for detail in refused.errors():
+        path, cause = detail["loc"], detail.get("ctx", {}).get("error")
+        if isinstance(cause, ContradictionError):
+            under = f"{dotted(path)}." if path else ""
+            errors += [ParameterError(under + error.path, error.found, error.allowed) for error in cause.errors]
+        elif detail["type"] == "extra_forbidden":
+            errors.append(unknown(dotted(path[:-1]), str(path[-1]), rules.keys(path[:-1])))
+        else:
+            found = None if detail["type"] == "missing" else detail["input"]
+            errors.append(ParameterError(dotted(path), found, rules.allowed(path)))
+    return errors
 
 
 def _faults(detail: ErrorDetails, root: Node, rules: Rules) -> list[Fault]:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.scenario.tree import Node, Place, dotted, planted, shown, value_fault
+from rlsim.core.errors import ParameterError, ScenarioError, shown
+from rlsim.scenario.errors import refusals
+from rlsim.scenario.tree import Node, Place, dotted, planted, value_fault
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
@@ -41,8 +42,7 @@ def override(scenario: Scenario, settings: Mapping[str, object], only_set: bool 
     try:
         return type(scenario).model_validate(tree)
     except ValidationError as refused:
-        first = refused.errors()[0]
-        raise ParameterError(".".join(map(str, first["loc"])), first["input"], first["msg"]) from refused
+        raise refusals(refused, type(scenario).model_json_schema())[0] from None
 
 
 def paths(nested: Mapping[str, Any], under: str = "") -> dict[str, object]:

@@ -19,8 +19,8 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.nodes import Node as YamlNode
 from ruamel.yaml.reader import ReaderError
 
-from rlsim.core.errors import ScenarioError
-from rlsim.scenario.tree import Fault, Node, Path, Place, Scalar, key_fault, planted, shown, value_fault
+from rlsim.core.errors import ScenarioError, shown
+from rlsim.scenario.tree import Fault, Node, Path, Place, Scalar, key_fault, planted, value_fault
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000

@@ -66,18 +66,6 @@ def dotted(path: Path) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def shown(value: object) -> str:
-    """A value as the user would recognise it, in at most about a hundred characters."""
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
-
-
 def key_fault(node: Node, text: str, rest: Path = ()) -> Fault:
     """A fault of the key of ``node``, or of ``rest`` below it that was not written."""
     return Fault(node.place.file, node.place.line, dotted(node.place.path + rest), text)

@@ -145,19 +145,20 @@ def run_count(plans: Mapping[str, ResolvedScenario]) -> int:
     )
 
 
-def plans(document: Document) -> dict[str, ResolvedScenario]:
-    """A plan for every arm (or for the scenario itself under its name); all faults are raised together."""
+def plans(document: Document, arm: str | None = None) -> dict[str, ResolvedScenario]:
+    """A plan for every arm (or for the scenario itself under its name), or for one of them, checked for itself alone.
+
+    ``ScenarioError`` with all faults and the arms they are in.
+    """
     resolved: dict[str, ResolvedScenario] = {}
-    faults: list[str] = []
-    for name, scenario in document.resolve_all().items():
+    refused: dict[str | None, list[ParameterError]] = {}
+    for name, scenario in document.resolve_all([arm] if arm else ()).items():
         try:
             resolved[name or scenario.name] = resolve(scenario)
         except ResolveError as error:
-            faults += document.scenario_error(error.errors, name).faults
-    if faults:
-        from rlsim.core.errors import ScenarioError
-
-        raise ScenarioError(dict.fromkeys(faults))
+            refused[name] = error.errors
+    if refused:
+        raise document.scenario_errors(refused)
     return resolved
 
 

@@ -46,7 +46,8 @@ class Variant:
 
 def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
     """All of them; ScenarioError with the faults of every one that is refused, before anything runs."""
-    document.resolve_all()
+    choices = list(choices)
+    document.resolve_all({arm for arm in map(arm_of, choices) if arm is not None})
     checked: list[Variant] = []
     faults: dict[str, None] = {}
     for choice in choices:
@@ -66,7 +67,7 @@ def variants(document: Document, choices: Iterable[Choice]) -> list[Variant]:
 def variant(document: Document, choice: Choice) -> Variant:
     """One of them; ScenarioError, with file, line and key, when it is refused."""
     laid, arm = document.with_settings(settings_of(choice)), arm_of(choice)
-    scenario = laid.resolve_only(arm)
+    scenario = laid.resolve(arm)
     try:
         resolved = resolve(scenario)
     except ResolveError as error:

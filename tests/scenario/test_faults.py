@@ -9,6 +9,7 @@ import pytest
 
 from rlsim.core.errors import ParameterError, ScenarioError, unknown
 from rlsim.scenario.document import load
+from rlsim.scenario.override import override
 
 Write = Callable[..., str]
 FREE = ("mean_tokens", "sigma", "cap_tokens", "tail_index", "max_staleness")
@@ -44,11 +45,19 @@ def test_every_misspelt_key_is_one_fault_with_its_line_and_the_right_key(written
     assert tried == 19
 
 
-def test_a_misspelt_key_of_an_arm_is_found_whichever_arm_is_asked_for(written: Write, with_arms: str) -> None:
-    path = written(with_arms.replace("      mfu: 0.5", "      mfux: 0.5"))
-    assert [fault.split(";")[0] for fault in refused(path, "heavy")] == [
-        f"{path}:28: arms.fast.trainer.mfux: unknown key"
-    ]
+@pytest.mark.parametrize("fault", ["      mfux: 0.5", "      mfu: fast", "      mfu: 0.5\n    cluster: {gpus: 1}"])
+def test_a_fault_of_one_arm_stops_no_other(written: Write, with_arms: str, fault: str) -> None:
+    document = load(written(with_arms.replace("      mfu: 0.5", fault)))
+    assert document.resolve("heavy").rollout.tensor_parallel == 2
+    for ask in (lambda: document.resolve("fast"), document.resolve_all):
+        with pytest.raises(ScenarioError, match=r"arms\.fast|in arm 'fast'"):
+            ask()
+
+
+@pytest.mark.parametrize("arms", ["3", "{}", "{heavy: 3, fast: {}}"])
+def test_arms_that_are_no_mappings_are_refused(written: Write, base: str, arms: str) -> None:
+    (fault,) = refused(written(f"{base}arms: {arms}\n"), "heavy" if "heavy" in arms else None)
+    assert "allowed: a mapping of" in fault
 
 
 def test_a_section_misspelt_in_the_base_is_one_fault_though_an_arm_adds_to_it(written: Write, with_arms: str) -> None:
@@ -71,8 +80,10 @@ def test_a_missing_key_names_the_line_of_its_mapping(written: Write, base: str) 
 
 def test_a_key_missing_from_some_arms_names_them(written: Write, with_arms: str) -> None:
     path = written(with_arms.replace("policy:\n  preset: sync-colocated\n  max_staleness: 0\n", ""))
-    (fault,) = refused(path, "fast")
+    assert load(path).resolve("fast").policy.preset == "one-step-off"
+    (fault,) = refused(path, "heavy")
     assert fault == f"{path}:1: policy: missing; allowed: a mapping (in arm 'as-written', 'heavy')"
+    assert load(path).faults()[0].text.endswith("(in arm 'as-written', 'heavy')")
 
 
 def test_all_faults_of_a_file_come_at_once_and_in_order(written: Write, base: str) -> None:
@@ -286,3 +297,33 @@ def test_a_misspelt_choice_in_an_arm_is_hinted_though_the_base_has_one(written: 
     (fault,) = document.scenario_error([error], "heavy").faults
     assert fault.startswith(f"{path}:34: arms.heavy.workload.response_tokens.lawx: unknown key; ")
     assert fault.endswith("did you mean 'law'?")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workload": {"prompts_per_step": 4}}, "workload.group_size: found null; allowed: a whole number, at least 1"),
+        ({"rollout.gpus": 3, "rollout.tensor_parallel": 2}, "rollout.gpus: found 3; allowed: a multiple of 2 (tens"),
+        ({"trainer.updates_per_step": 10**6}, "trainer.updates_per_step: found 1000000; allowed: at most the samples"),
+        ({"rollout.step_time": {"source": "roofline", "sizes": {"a": 1}}}, "rollout.step_time: found "),
+        ({"cluster": {"device": {"name": "H100"}, "gpus": 16}}, "cluster.device: found a mapping; allowed: text"),
+        ({"seed": -1}, "seed: found -1; allowed: a whole number, at least 0"),
+    ],
+)
+def test_a_refused_value_is_one_line_at_its_key(
+    written: Write, base: str, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        override(load(written(base)).resolve(), settings)
+    assert str(caught.value).startswith(message)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+def test_faults_of_what_arms_resolve_to_name_the_arms(written: Write, with_arms: str) -> None:
+    document = load(written(with_arms))
+    errors = [ParameterError("model", "Llama-3.1-80B", "Llama-3.1-8B")]
+    (fault,) = document.scenario_errors({"fast": errors, "heavy": errors}).faults
+    assert fault.endswith("allowed: Llama-3.1-8B (in arm 'fast', 'heavy')")
+    (fault,) = document.scenario_errors(dict.fromkeys(document.arms(), errors)).faults
+    assert fault.endswith("allowed: Llama-3.1-8B")

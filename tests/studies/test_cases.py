@@ -96,7 +96,7 @@ def test_a_case_that_cannot_be_is_refused_with_its_line(tmp_path: Path, changes:
 def test_an_arm_that_is_none_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="did you mean 'slow'"):
         read_case(written(tmp_path, CASE, ("arm: slow", "arm: slowly")))
-    with pytest.raises(ParameterError, match="case: found None"):
+    with pytest.raises(ParameterError, match="case: found null"):
         read_case(written(tmp_path, ""))
 
 

@@ -100,7 +100,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(("kind", "key"), [(k, key) for k, fs in LENGTH_FIELDS.items() for key in fs if fs[key]])
 def test_a_missing_key_is_named(kind: str, key: str) -> None:
     fields = {name: value for name, value in GOOD[kind].items() if name != key}
-    with pytest.raises(ParameterError, match=rf"{PATH}\.{key}: found None"):
+    with pytest.raises(ParameterError, match=rf"{PATH}\.{key}: found null"):
         lengths_from_fields(kind, fields, PATH)
 
 

@@ -50,7 +50,7 @@ def save_result(directory: Path, result: OptimizeResult) -> None:
 
 
 def _replications(result: OptimizeResult) -> str:
-    scenario = result.request.space.document.resolve_all()
+    scenario = result.request.space.scenarios()
     confidence = next(iter(scenario.values())).run.confidence
     return f"n = {result.request.replications} replications, {confidence:.0%} intervals"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.scenario.document import Document
+from rlsim.scenario.schema import Scenario
 from rlsim.scenario.tree import Node, find, plain
 from rlsim.scenario.variation import ARM, Choice, Factor, Level, arms_factor, factor, keys_once, level, level_of
 
@@ -88,10 +89,15 @@ class Space:
         """The levels of a point."""
         return {axis.name: axis.factor.levels[index] for axis, index in zip(self.axes, point, strict=True)}
 
+    def scenarios(self) -> dict[str | None, Scenario]:
+        """The scenario as it stands, by the arms that may be chosen; under None when the file has no arms."""
+        arms = [axis.factor.levels for axis in self.axes if axis.name == ARM]
+        return self.document.resolve_all([arm.text for levels in arms for arm in levels])
+
     def written(self) -> list[GridPoint]:
         """The points that are the scenario as it stands, one an arm; fewer where it has values that are no level."""
         points = []
-        for arm, scenario in self.document.resolve_all().items():
+        for arm, scenario in self.scenarios().items():
             tree = scenario.model_dump(mode="json")
             indices = [_matching(axis.factor, arm, tree) for axis in self.axes]
             points.append(tuple(index for index in indices if index is not None))

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any
 
 from rlsim import __version__
-from rlsim.core.errors import ContradictionError, ParameterError, RlsimError
+from rlsim.core.errors import ParameterError, RlsimError
 from rlsim.scenario.document import Document
+from rlsim.scenario.errors import refusals
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.search import Limits, Search
 from rlsim.scenario.variation import Factor
@@ -107,9 +108,8 @@ def optimize_request(
     replications: int | None = None,
 ) -> OptimizeRequest:
     """What the command line and the scenario's ``search`` section ask; what is wrong with it is refused here."""
-    scenarios = document.resolve_all()
-    scenario = next(iter(scenarios.values()))
     space = space_of(document, axes, arms)
+    scenario = next(iter(space.scenarios().values()))
     search = _search(scenario, budget, objective, evaluations, robust_by)
     request = OptimizeRequest(
         space,
@@ -135,7 +135,7 @@ def optimize(request: OptimizeRequest, runs: RunExecutor) -> OptimizeResult:
     _check(evaluator, request)
     looked_at = explore(evaluator, search.evaluations)
     selection = select(evaluator, looked_at, request.replications, request.measures)
-    scenario = next(iter(request.space.document.resolve_all().values())).name
+    scenario = next(iter(request.space.scenarios().values())).name
     result = OptimizeResult(request, scenario, selection, evaluator.candidates.infeasible(), evaluator.spent)
     if selection is None:
         return result
@@ -196,12 +196,9 @@ def _validated(tree: Mapping[str, Any]) -> Search:
     try:
         return Search.model_validate(tree)
     except ValidationError as refused:
-        first = refused.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, ContradictionError):
-            raise cause.errors[0] from None
-        option = "--budget" if first["loc"][0] == "limits" else "--" + str(first["loc"][0])
-        raise ParameterError(f"{option} {first['loc'][-1]}", first["input"], first["msg"]) from None
+        error = refusals(refused, Search.model_json_schema())[0]
+        option = "--budget " if error.path.startswith("limits.") else "--"
+        raise ParameterError(option + error.path.removeprefix("limits."), error.found, error.allowed) from None
 
 
 def _factors(document: Document, section: str, texts: Sequence[str]) -> tuple[Factor, ...]:

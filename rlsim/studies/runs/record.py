@@ -98,8 +98,9 @@ class RunRecord:
         return self.error_kind == DeadlockError.__name__
 
     def failure(self) -> RlsimError:
-        """The error as an exception: ``DeadlockError`` for a stuck run, else ``UnfinishedRunError``."""
-        return DeadlockError(self.error) if self.is_stuck else UnfinishedRunError(self.error)
+        """The error with the variant's name: ``DeadlockError`` for a stuck run, else ``UnfinishedRunError``."""
+        kind = DeadlockError if self.is_stuck else UnfinishedRunError
+        return kind(f"{self.label}, replication {self.replication}: {self.error}")
 
     def flat(self) -> dict[str, Number]:
         """Metrics by flat name without the replication, and the way to success as JSON; empty without metrics."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlsim.core.errors import ParameterError, unknown
 from rlsim.scenario.document import Document, load
+from rlsim.scenario.errors import refusals
 from rlsim.scenario.published import Published, PublishedEntry
 from rlsim.scenario.reader import parse_file
 from rlsim.scenario.schema import Scenario
@@ -62,8 +63,8 @@ def left_out(wanted: Sequence[str], folder: Path = FOLDER) -> list[PublishedEntr
     try:
         entries = [PublishedEntry.model_validate(entry) for entry in listed]
     except ValidationError as refused:
-        first = refused.errors()[0]
-        raise ParameterError(f"{file}: {'.'.join(map(str, first['loc']))}", first["input"], first["msg"]) from refused
+        error = refusals(refused, PublishedEntry.model_json_schema())[0]
+        raise ParameterError(f"{file}: {error.path}", error.found, error.allowed) from None
     return [entry for entry in entries if not wanted or entry.id in wanted]
 
 
