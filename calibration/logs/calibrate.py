@@ -12,8 +12,9 @@ from calibration.logs.engine_law import LineFit, fit_stat_lines
 from calibration.logs.engine_lines import StatLines, read_stat_lines
 from calibration.logs.formats import ENGINE_STATS, READERS, TIMELINES, format_of
 from calibration.logs.profiles import PROFILE, log_profile, profile_source
-from calibration.logs.report import LogReport, report_of, wrapped
+from calibration.logs.report import LogReport, report_of
 from calibration.logs.reproduce import reproduce
+from calibration.text import wrapped
 from rlsim.core.errors import ParameterError
 from rlsim.costs.profile import Profile
 from rlsim.resolve import resolve

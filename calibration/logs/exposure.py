@@ -7,6 +7,7 @@ better law, under which the requests are replayed again, until it no longer chan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,10 @@ import numpy as np
 
 from calibration.fitting.robust_regression import solve
 from calibration.logs.estimates import LogEstimate, least_squares
-from calibration.serving.replay import replay
+from calibration.serving.engines import replay
 from calibration.serving.score import Replayed
 from calibration.serving.timelines import RecordedRun
+from rlsim.core.log import WindowRow
 from rlsim.core.ticks import TICKS_PER_SECOND
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.step_model import StepTimeModel
@@ -52,7 +54,7 @@ def fit_law(
     # half of the median time per token as a constant, the rest on the requests that ran
     values, best, least = np.array([0.5, 0.02, 1e-5, 0.005, 0.0]) * pace, np.zeros(len(NAMES)), np.inf
     for _ in range(ROUNDS):
-        exposed = exposure(replay(run, limits, law_of(values), asynchronous), half)
+        exposed = exposure(replay(run, limits, law_of(values), asynchronous), half, run.lockstep_ranks)
         error = float(np.sqrt(np.mean((exposed @ values / measured - 1.0) ** 2)))
         if error < least:
             best, least = values, error
@@ -61,7 +63,7 @@ def fit_law(
         if np.abs(solution - values).max() <= SETTLED * np.abs(values).max():
             break
         values = (1 - DAMPING) * values + DAMPING * solution
-    exposed = exposure(replay(run, limits, law_of(best), asynchronous), half)
+    exposed = exposure(replay(run, limits, law_of(best), asynchronous), half, run.lockstep_ranks)
     estimates, unknown = _intervals(exposed, measured, best)
     provenance = Provenance("fitted", f"timelines of requests ({run.name})")
     return replace(law_of(best), provenance=provenance), estimates, unknown
@@ -74,17 +76,28 @@ def law_of(values: NDArray[np.float64]) -> StepTimeModel:
     return replace(law, mixed_kv_seconds_per_token=(kv + mixed,)) if mixed else law
 
 
-def exposure(replayed: Replayed, count: int) -> NDArray[np.float64]:
+def exposure(replayed: Replayed, count: int, ranks: int = 1) -> NDArray[np.float64]:
     """Steps, sequences, KV tokens, further prompt tokens and KV tokens beside chunks that each latency sat through.
 
-    Shape (2 ``count``, 5): from queued to first token of each request, then from first to last.
+    Shape (2 ``count``, 5): from queued to first token of each request, then from first to last. Of ``ranks`` that step
+    together the mean one counts.
     """
-    rows = np.array([row[1:] for row in replayed.windows], dtype=float)
+    spans, engines = np.zeros((2, count, len(NAMES))), np.array(replayed.engines[:count])
+    for index, windows in enumerate(replayed.windows):
+        here = np.flatnonzero(engines == index)
+        if len(here):
+            events = np.array([replayed.timelines[request][2:] for request in here]).T
+            spans[:, here] = _engine_exposure(windows, events, ranks)
+    return spans.reshape(2 * count, len(NAMES))
+
+
+def _engine_exposure(windows: Sequence[WindowRow], events: NDArray[np.float64], ranks: int) -> NDArray[np.float64]:
+    """The same of one engine's requests, by queued, first and last; shape (2, requests, 5)."""
+    rows = np.array([row[1:] for row in windows], dtype=float)
     start, end, steps, decodes, chunks, prefill, kv = rows.T
+    decodes, chunks, prefill, kv = decodes / ranks, chunks / ranks, prefill / ranks, kv / ranks
     held = steps * kv + decodes * steps * (steps - 1) / 2
     parts = (steps, steps * (decodes + chunks), held, steps * (prefill - chunks), held * (chunks > 0))
-    timelines = replayed.timelines[:count]
-    events = np.array([timeline[2:] for timeline in timelines]).T
     times = np.concatenate([start[:1], end]) / TICKS_PER_SECOND
     knots = np.stack([start / TICKS_PER_SECOND, times[1:]], axis=1).reshape(-1)
 
@@ -96,8 +109,7 @@ def exposure(replayed: Replayed, count: int) -> NDArray[np.float64]:
 
     at = [[until(event, part) for part in parts] for event in events]
     queued, first, last = (np.array(columns) for columns in at)
-    spans: NDArray[np.float64] = np.concatenate([first - queued, last - first], axis=1).T
-    return spans
+    return np.stack([(first - queued).T, (last - first).T])
 
 
 def _intervals(

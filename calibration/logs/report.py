@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 from calibration.logs.estimates import JointEstimate, LogEstimate, OpenQuantity
 from calibration.logs.plausibility import Implausible
 from calibration.logs.reproduce import Reproduction
+from calibration.text import wrapped
 from rlsim.costs.evidence import HoldOutError
 
-WIDTH = 80
 LEAST_LONGER = 0.02
 """Relative change of the lengths in the held-out part from which it is said."""
 
@@ -77,14 +76,6 @@ def _titled(title: str, items: Iterable[str]) -> Iterator[str]:
     yield from ("", f"{title}:") if shown else ()
     for item in shown:
         yield from wrapped(item, "      ", first="  ")
-
-
-def wrapped(text: str, indent: str, first: str | None = None, width: int = WIDTH) -> list[str]:
-    """Lines of a text, all but the first indented by ``indent``; paths and keys stay whole."""
-    start = indent if first is None else first
-    return textwrap.wrap(
-        text, width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def report_of(reproduction: Reproduction) -> LogReport:

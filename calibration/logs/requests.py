@@ -19,7 +19,8 @@ from calibration.logs.estimates import CONFIDENCE, LogEstimate, check_varies
 from calibration.logs.exposure import fit_law
 from calibration.logs.profiles import log_profile, profile_source
 from calibration.logs.report import LogReport
-from calibration.serving.replay import capture_sizes, engine_limits, find_tables, fit_terms, replay, with_terms
+from calibration.serving.engines import replay
+from calibration.serving.replay import engine_limits, find_tables, fit_terms, step_shape, with_terms
 from calibration.serving.score import Replayed, Terms, end_to_end_seconds, first_token_seconds, score
 from calibration.serving.timelines import RecordedRun, Timeline, read_run
 from calibration.silicon_tables.kernels import read_kernel_tables
@@ -62,13 +63,13 @@ def reproduce_requests(
     rows = {row.statistic: row for row in score(run, replayed, half)}
     said = [f"{name} {rows[name].error:+.1%}" for name in ("TTFT mean", "TPOT mean", "end-to-end mean", "makespan")]
     report = LogReport(
-        title=f"{run.name}: timelines of {len(run.timelines)} requests, 1 to {half} fitted, the others held out",
+        title=f"{run.name}: timelines of {len(run.timelines)} requests, 1 to {half} fitted",
         columns=columns,
         estimates=estimates,
         unidentified=(*unknown, *_not_recorded(run)),
         notes=("the scenario draws arrivals and lengths from laws; errors are of the recorded ones, replayed",),
         held_out=errors,
-        summary="of requests not fitted to: " + ", ".join(said),
+        summary=f"requests {half + 1} to {len(run.timelines)}. " + ", ".join(said),
     )
     return (
         report,
@@ -94,7 +95,7 @@ def _fit(
     if kernels is None:
         law, estimates, unknown = fit_law(run, limits, asynchronous)
         return law, estimates, columns, [*unknown, "pairs of prefill attention: not told from prompt tokens"]
-    priced = read_kernel_tables(kernels).step_law(model(run.settings.model).layers, capture_sizes(run.settings))
+    priced = read_kernel_tables(kernels).step_law(step_shape(run))
     terms = fit_terms(run, limits, priced, asynchronous)
     values = np.array([terms.host_seconds, terms.all_reduce_seconds][: terms.free_parameters])
     columns["step law"] = f"layer-time tables {kernels.name}"
@@ -170,16 +171,18 @@ def _profile(run: RecordedRun, scenario: Scenario, law: StepTimeModel, errors: d
 def _scenario(run: RecordedRun, folder: Path) -> Scenario:
     """The run as a scenario: lengths as they were, arrivals at random at their mean rate, no training."""
     settings, timelines = run.settings, run.timelines
-    limits, gpus = engine_limits(run), settings.tensor_parallel
+    limits, gpus, ranks = engine_limits(run), settings.tensor_parallel * settings.data_parallel, run.lockstep_ranks
     rate = (len(timelines) - 1) / max(timeline.queued_seconds for timeline in timelines)
     admission = {"use": "open-arrivals", "requests_per_second": round(rate, 4)}
     tree: dict[str, Any] = {
         "name": f"{run.name}, as recorded",
-        "model": model(settings.model).name,
+        "model": run.model,
         "cluster": {"device": _device(folder), "gpus": 2 * gpus},
         "rollout": {
             "gpus": gpus,
-            "tensor_parallel": gpus,
+            "tensor_parallel": settings.tensor_parallel,
+            "data_parallel": ranks,
+            "expert_parallel": settings.tensor_parallel * ranks if settings.expert_parallel else 1,
             "max_num_seqs": limits.max_num_seqs,
             "max_num_batched_tokens": limits.max_num_batched_tokens,
             "max_model_len": limits.max_model_len,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.serving.timelines import Gauge, RecordedRun, Timeline
+from calibration.text import wrapped
 from rlsim.core.log import WindowRow
 from rlsim.costs.evidence import HoldOutError
 
@@ -21,9 +22,9 @@ class Terms:
     """What is fitted to the run; all else comes from the tables."""
 
     host_seconds: float
-    """Host overhead of every step; on several GPUs also what of the all-reduce does not grow with the tokens."""
+    """Host overhead of every step; on several GPUs also what of their exchange does not grow with the tokens."""
     all_reduce_seconds: float = 0.0
-    """All-reduce of a token in all layers; 0 on one GPU."""
+    """Exchange of a token between GPUs, in all layers; 0 on one GPU."""
 
     @property
     def free_parameters(self) -> int:
@@ -38,6 +39,10 @@ class Terms:
         return f"host overhead and the constant part of the all-reduce {host}, all-reduce {reduce}"
 
 
+HEADLINES = ("TTFT mean", "TPOT mean", "end-to-end mean", "makespan")
+"""Statistics of the first line of a report."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """A simulated run, requests in the order of the recorded one."""
@@ -48,8 +53,10 @@ class Replayed:
     steps: int
     preemptions: int
     peak_kv_blocks: int
-    windows: tuple[WindowRow, ...] = ()
-    """Runs of engine steps, in order."""
+    windows: tuple[tuple[WindowRow, ...], ...] = ()
+    """Runs of engine steps of each engine, in order."""
+    engines: tuple[int, ...] = ()
+    """Engine of each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +89,30 @@ class RunReport:
     pricing: dict[str, HoldOutError]
     """Error of the law against the tables' own sum of layers, by kind of step."""
     replayed: Replayed
+    warnings: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """The table, then everything fitted and assumed."""
-        yield f"{self.name}: requests {self.fitted + 1} to {self.fitted + self.scored}, makespan and gauges of all"
+        """How the scored requests came out, warnings, the table, then everything fitted and assumed."""
+        errors = {row.statistic: f"{row.statistic} {row.error:+.1%}" for row in self.rows}
+        which = f"requests {self.fitted + 1} to {self.fitted + self.scored}, fitted to 1 to {self.fitted}"
+        headlines = ", ".join(errors[name] for name in HEADLINES)
+        yield from wrapped(f"{self.name}: held out: {which}: {headlines}", "  ", first="")
+        for warning in self.warnings:
+            yield from wrapped(f"warning: {warning}", "    ", first="  ")
         yield f"  {'':<22}{'measured':>12}{'predicted':>12}{'error':>9}{'RMS diff.':>12}"
         for row in self.rows:
             rms = "" if row.rms_difference is None else f"{row.rms_difference:>12.4f}"
             yield f"  {row.statistic:<22}{row.measured:>12.4f}{row.predicted:>12.4f}{row.error:>+9.2%}{rms}"
-        yield f"  simulated: {self.replayed.steps} steps, {self.replayed.preemptions} preemptions"
+        yield "  (seconds or requests; makespan and gauges are of all requests)"
+        for note in self._notes():
+            yield from wrapped(note, "    ", first="  ")
+
+    def _notes(self) -> Iterator[str]:
+        yield f"simulated: {self.replayed.steps} steps, {self.replayed.preemptions} preemptions"
         free = f"{self.terms.free_parameters} free parameter{'s' * (self.terms.free_parameters > 1)}"
-        yield f"  fitted on requests 1 to {self.fitted}, {free}: {self.terms}"
-        yield from (f"  assumed: {assumption}" for assumption in self.assumptions)
-        yield from (f"  law against the tables, {kind} steps: {error}" for kind, error in self.pricing.items())
+        yield f"fitted on requests 1 to {self.fitted}, {free}: {self.terms}"
+        yield from (f"assumed: {assumption}" for assumption in self.assumptions)
+        yield from (f"law against the tables, {kind} steps: {error}" for kind, error in self.pricing.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,13 @@ from typing import NamedTuple
 
 from calibration.logs.records import json_object
 from rlsim.core.errors import ParameterError
+from rlsim.costs.architecture import Architecture
+from rlsim.costs.catalogue import model
 from rlsim.costs.fields import Fields, read_json_object
 
 LIMIT_BYTES = 500_000_000
 META_LIMIT_BYTES = 5_000_000
+CONFIG = "config.json"
 
 
 class Timeline(NamedTuple):
@@ -50,6 +53,9 @@ class EngineSettings:
     tensor_parallel: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    data_parallel: int = 1
+    pipeline_parallel: int = 1
+    expert_parallel: bool = False
     block_size: int = 16
     kv_blocks: int | None = None
     """Blocks requests can hold: vLLM's ``num_gpu_blocks`` less its null block."""
@@ -66,10 +72,28 @@ class RecordedRun:
     settings: EngineSettings
     timelines: tuple[Timeline, ...]
     gauges: tuple[Gauge, ...] = ()
+    config: Path | None = None
+    """The model's ``config.json``, where it is not looked up by name."""
+
+    @property
+    def model(self) -> str:
+        """What a scenario calls the model: its name, or its ``config.json``."""
+        return self.settings.model if self.config is None else str(self.config)
+
+    @property
+    def architecture(self) -> Architecture:
+        """Shape of the model; ``ParameterError`` for a name that the catalogue does not know."""
+        return model(self.model, "meta.json: model")
+
+    @property
+    def lockstep_ranks(self) -> int:
+        """Data-parallel ranks that step together: those of a mixture of experts."""
+        ranks = self.settings.data_parallel
+        return ranks if ranks > 1 and self.architecture.experts is not None else 1
 
 
-def read_run(directory: Path) -> RecordedRun:
-    """The run in a folder.
+def read_run(directory: Path, config: Path | None = None) -> RecordedRun:
+    """The run in a folder; the model's shape is that of ``config``, of ``config.json`` in the folder, or its name's.
 
     Raises ``ParameterError`` naming file, line and key for what is missing, too large or cannot be.
     """
@@ -92,6 +116,7 @@ def read_run(directory: Path) -> RecordedRun:
         settings=_settings(meta),
         timelines=tuple(timelines),
         gauges=tuple(_gauges(gauges, offset)) if gauges.exists() else (),
+        config=config or (directory / CONFIG if (directory / CONFIG).exists() else None),
     )
 
 
@@ -119,6 +144,9 @@ def _settings(meta: Fields) -> EngineSettings:
         tensor_parallel=kwargs.integer("tensor_parallel_size", default=1),
         max_num_seqs=kwargs.integer("max_num_seqs"),
         max_num_batched_tokens=kwargs.integer("max_num_batched_tokens"),
+        data_parallel=kwargs.integer("data_parallel_size", default=1),
+        expert_parallel=_flag(kwargs, "enable_expert_parallel") is True,
+        pipeline_parallel=kwargs.integer("pipeline_parallel_size", default=1),
         block_size=cache.integer("block_size", default=16),
         kv_blocks=None if blocks is None else cache.integer("num_gpu_blocks", least=2) - 1,
         enable_prefix_caching=_flag(cache, "enable_prefix_caching"),

@@ -3,7 +3,9 @@
 A folder holds three files, times in microseconds of one GPU's shard: ``dense.csv`` (layer, tokens),
 ``per_sequence.csv`` (layer, sequences) and ``attention.csv`` (prefill_chunk, kv_prefill, n_decode, kv_decode): one
 layer's attention over a chunk after ``kv_prefill`` cached tokens beside ``n_decode`` decodes at a context of
-``kv_decode`` tokens each.
+``kv_decode`` tokens each. Of a mixture of experts there is ``moe.csv`` as well (tokens, activated_experts): one
+layer's routed experts on one rank, by the tokens that come to it and the experts of it that they touch (LLMServingSim,
+docs/docs/profiler/output-bundle.md at 5daddb2).
 
 A step is the sum of its layers. Not in such tables, and so not in the law: host overhead and collectives.
 """
@@ -21,6 +23,7 @@ import numpy as np
 
 from calibration.fitting.step_model import StepSample
 from rlsim.core.errors import ParameterError, unknown
+from rlsim.costs.architecture import Experts
 from rlsim.costs.evidence import Provenance
 from rlsim.costs.step_model import StepTimeModel, interpolate
 from rlsim.engine.steptime import attention_pairs
@@ -69,6 +72,62 @@ class AttentionTime(NamedTuple):
     seconds: float
 
 
+class ExpertTime(NamedTuple):
+    """One row of the table of experts: one layer's routed experts on one rank."""
+
+    tokens: int
+    """Tokens of which the rank has at least one expert."""
+    activated: int
+    """Experts of the rank that these tokens touch."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLayers:
+    """Layers of routed experts, and how they are split over the ranks."""
+
+    layers: int
+    experts: Experts
+    ranks: int = 1
+    """GPUs that split the experts."""
+    data_ranks: int = 1
+    """Data-parallel ranks, whose tokens all meet in these layers, padded to those of the largest."""
+
+    def seconds(self, table: Sequence[ExpertTime], tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds of all these layers with so many tokens on each data-parallel rank, evenly routed.
+
+        Linear between the rows of the table; raises ``ParameterError`` for none.
+        """
+        if not table:
+            raise ParameterError("moe.csv", "no file", "tokens, activated_experts, time_us: this model has experts")
+        counts = sorted({row.tokens for row in table})
+        met = tokens * self.data_ranks
+        here = met * (1 - (1 - 1 / self.ranks) ** self.experts.active)
+        touched = np.array([self.experts.touched(each) for each in met.tolist()]) * self.experts.experts / self.ranks
+        curves = [_at_experts(table, count, touched) for count in counts]
+        one_layer = [
+            float(interpolate(np.array([each]), counts, [float(curve[index]) for curve in curves])[0])
+            for index, each in enumerate(here.tolist())
+        ]
+        return self.layers * np.array(one_layer)
+
+
+def _at_experts(table: Sequence[ExpertTime], tokens: int, activated: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of so many tokens by the experts that they touch."""
+    rows = sorted((row.activated, row.seconds) for row in table if row.tokens == tokens)
+    seconds: NDArray[np.float64] = np.interp(activated, [row[0] for row in rows], [row[1] for row in rows])
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What of a model and its engine a step is priced by."""
+
+    decoder_layers: int
+    capture_sizes: tuple[int, ...] = ()
+    experts: ExpertLayers | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class KernelTables:
     """Layer times of one model shard on one GPU."""
@@ -79,14 +138,17 @@ class KernelTables:
     """Curves by sequences in the step."""
     attention: tuple[AttentionTime, ...]
     source: str
+    experts: tuple[ExpertTime, ...] = ()
 
-    def dense_curve(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> KernelCurve:
+    def dense_curve(self, shape: StepShape) -> KernelCurve:
         """Matrix work of a whole step; one of at most ``capture_sizes[-1]`` tokens runs padded to the next of them.
 
         Where a larger batch was measured to be faster, the slower one's time stands for both: a law never decreases.
         """
-        counts, seconds = _sum_of_layers(self.dense, DENSE_LAYERS, decoder_layers)
-        captured = list(capture_sizes)
+        counts, seconds = _sum_of_layers(self.dense, DENSE_LAYERS, shape.decoder_layers)
+        if shape.experts is not None:
+            seconds = tuple((np.array(seconds) + shape.experts.seconds(self.experts, np.array(counts))).tolist())
+        captured = list(shape.capture_sizes)
         knots = sorted({*counts, *range(1, captured[-1] + 2 if captured else 2)})
         padded = [captured[np.searchsorted(captured, n)] if captured and n <= captured[-1] else n for n in knots]
         rising = np.maximum.accumulate(interpolate(np.array(padded), counts, seconds))
@@ -142,13 +204,13 @@ class KernelTables:
         spread = np.interp(list(alone), list(factors), list(factors.values()))
         return {n: float(factor * alone[n][1]) for n, factor in zip(alone, spread, strict=True)}
 
-    def step_law(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> StepTimeModel:
-        """The law of a step of ``decoder_layers`` layers, without host overhead and collectives.
+    def step_law(self, shape: StepShape) -> StepTimeModel:
+        """The law of a step of a model of that shape, without host overhead and collectives.
 
         The constant of the attention kernel is booked with the sequences, its slope with the KV tokens. Raises
         ``ParameterError`` when the table has no decodes of one sequence, or no prefill.
         """
-        dense, head = self.dense_curve(decoder_layers, capture_sizes), self.sequence_curve()
+        dense, head, decoder_layers = self.dense_curve(shape), self.sequence_curve(), shape.decoder_layers
         attention = self.decode_attention()
         batches = tuple(attention)
         constants = [decoder_layers * constant for constant, _ in attention.values()]
@@ -166,12 +228,12 @@ class KernelTables:
             mixed_kv_seconds_per_token=tuple(decoder_layers * slope for slope in self.mixed_attention().values()),
         )
 
-    def step_samples(self, decoder_layers: int, capture_sizes: Sequence[int] = ()) -> list[StepSample]:
+    def step_samples(self, shape: StepShape) -> list[StepSample]:
         """A whole step for every attention row within the tables and the fitted contexts.
 
         What :func:`calibration.fitting.step_model.hold_out_by_kind` compares with the law.
         """
-        dense, head = self.dense_curve(decoder_layers, capture_sizes), self.sequence_curve()
+        dense, head, decoder_layers = self.dense_curve(shape), self.sequence_curve(), shape.decoder_layers
         low, high = FITTED_CONTEXTS
         samples = []
         for row in self.attention:
@@ -214,6 +276,18 @@ def read_kernel_tables(directory: Path) -> KernelTables:
         per_sequence=_curves(directory / "per_sequence.csv", "sequences", SEQUENCE_LAYERS),
         attention=tuple(attention),
         source=f"layer-time tables {directory.name}",
+        experts=_experts(directory / "moe.csv"),
+    )
+
+
+def _experts(file: Path) -> tuple[ExpertTime, ...]:
+    """Rows of the table of experts; none without the file."""
+    if not file.exists():
+        return ()
+    columns = ("tokens", "activated_experts")
+    return tuple(
+        ExpertTime(_count(file, line, row, columns[0]), _count(file, line, row, columns[1]), _seconds(file, line, row))
+        for line, row in _rows(file, (*columns, "time_us"))
     )
 
 

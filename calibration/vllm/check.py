@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.serving.replay import replay
+from calibration.serving.engines import replay
 from calibration.serving.score import end_to_end_seconds, first_token_seconds
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from calibration.vllm.bench import VllmBench

@@ -172,13 +172,31 @@ def conformance_vllm(
 
 @calibrate_app.command("replay")
 def calibrate_replay(
-    directory: Annotated[Path, typer.Argument(help="A recorded vLLM run: requests.jsonl, timeseries.csv, meta.json.")],
-    tables: Annotated[Path | None, typer.Option(help="Its layer-time tables (dense, attention, per_sequence).")] = None,
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            help="A recorded vLLM run: a folder with requests.jsonl, meta.json and, if there are any, timeseries.csv "
+            "and config.json; or a folder of such folders, each of which is replayed."
+        ),
+    ],
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of its layer-time tables: dense.csv, attention.csv, per_sequence.csv and, of a mixture of "
+            "experts, moe.csv. Default: the one of GPU, model and split in kernel-tables beside the run."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="The model's config.json. Default: the one in the run's folder, or the name's shape."
+        ),
+    ] = None,
 ) -> None:
     """Replay a real vLLM run: fit the host overhead on its first half, score the second."""
     from calibration.serving.replay import replay_report
 
-    print(replay_report(directory, tables).table())
+    print(replay_report(directory, tables, config).table())
 
 
 def _load(scenario: Path, overlays: list[Path], sets: list[str]) -> Document:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from rlsim.core.errors import ScenarioError
 from rlsim.scenario.document import KEY, Document, load, names_file, resolved_yaml
@@ -152,7 +152,11 @@ def _change(tree: Tree, path: tuple[str, ...], value: object, short: Mapping[str
 
 
 def _shortened(value: object) -> object:
-    """Constant laws as bare numbers."""
+    """Constant laws as bare numbers, lists on one line."""
+    if isinstance(value, list):
+        items = CommentedSeq(_shortened(item) for item in value)
+        items.fa.set_flow_style()
+        return items
     if isinstance(value, Mapping):
         if value.get("law") == "constant" and len(value) == 2:
             return next(number for key, number in value.items() if key != "law")

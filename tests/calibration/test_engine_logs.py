@@ -19,7 +19,8 @@ from calibration.logs.engine_law import fit_stat_lines
 from calibration.logs.engine_lines import read_stat_lines
 from calibration.logs.formats import format_of
 from calibration.logs.requests import reproduce_requests
-from calibration.serving.replay import engine_limits, replay
+from calibration.serving.engines import replay
+from calibration.serving.replay import engine_limits
 from calibration.serving.timelines import EngineSettings, RecordedRun, Timeline
 from rlsim.cli.main import app
 from rlsim.core.errors import ParameterError

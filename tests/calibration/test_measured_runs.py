@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay_report
+from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay_report, step_shape
 from calibration.serving.score import RunReport
 from calibration.serving.timelines import RecordedRun, read_run
 from calibration.silicon_tables.kernels import read_kernel_tables
-from rlsim.costs.catalogue import model
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data" / "vllm-runs"
 RUNS = Path(os.environ.get("RLSIM_VLLM_RUNS", BESIDE))
@@ -53,6 +52,6 @@ def test_the_fit_does_not_see_the_scored_half() -> None:
     )
     changed = RecordedRun(run.name, run.settings, (*run.timelines[:150], *late))
     tables = read_kernel_tables(find_tables(RUNS / run.name, run.settings))
-    law = tables.step_law(model(run.settings.model).layers, run.settings.capture_sizes or ())
+    law = tables.step_law(step_shape(run))
     limits = engine_limits(run)
     assert fit_terms(changed, limits, law, True) == fit_terms(run, limits, law, True)

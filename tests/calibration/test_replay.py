@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from calibration.fitting.step_model import hold_out_by_kind
-from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay, replay_report, with_terms
+from calibration.serving.engines import replay
+from calibration.serving.replay import engine_limits, find_tables, fit_terms, replay_report, with_terms
 from calibration.serving.score import Replayed, ScoreRow, Terms, score
 from calibration.serving.timelines import EngineSettings, Gauge, RecordedRun, Timeline, read_run
-from calibration.silicon_tables.kernels import default_capture_sizes, read_kernel_tables
+from calibration.silicon_tables.kernels import StepShape, default_capture_sizes, read_kernel_tables
 from rlsim.core.errors import ParameterError
 from rlsim.engine.steptime import attention_pairs
 
@@ -106,7 +107,7 @@ def write_run(folder: Path, run: RecordedRun, **meta: Any) -> Path:
 
 
 def test_a_step_is_the_sum_of_its_layers(tables: Path) -> None:
-    law = read_kernel_tables(tables).step_law(LAYERS)
+    law = read_kernel_tables(tables).step_law(StepShape(LAYERS))
     for decodes, context in ((1, 300), (4, 777), (8, 4000)):
         assert law.decode_seconds(decodes, decodes * context) == pytest.approx(step_seconds(decodes, decodes * context))
     pairs = attention_pairs(700, 0)
@@ -115,7 +116,7 @@ def test_a_step_is_the_sum_of_its_layers(tables: Path) -> None:
 
 def test_the_law_of_affine_tables_reprices_every_row(tables: Path) -> None:
     kernels = read_kernel_tables(tables)
-    errors = hold_out_by_kind(kernels.step_law(LAYERS), kernels.step_samples(LAYERS))
+    errors = hold_out_by_kind(kernels.step_law(StepShape(LAYERS)), kernels.step_samples(StepShape(LAYERS)))
     assert errors.keys() == {"decode", "prefill"}
     assert max(error.worst for error in errors.values()) < 1e-4
 
@@ -129,14 +130,14 @@ def test_kv_beside_a_chunk_costs_what_the_mixed_rows_say(tables: Path) -> None:
     with (tables / "attention.csv").open("a") as file:
         file.write("\n".join(",".join(map(str, line)) for line in mixed))
     kernels = read_kernel_tables(tables)
-    law = kernels.step_law(LAYERS)
+    law = kernels.step_law(StepShape(LAYERS))
     assert law.mixed_kv_seconds_per_token == pytest.approx([3 * LAYERS * KV] * 3, rel=1e-6)
     assert law.decode_seconds(4, 4000) == pytest.approx(step_seconds(4, 4000))
-    assert hold_out_by_kind(law, kernels.step_samples(LAYERS))["mixed"].worst < 1e-4
+    assert hold_out_by_kind(law, kernels.step_samples(StepShape(LAYERS)))["mixed"].worst < 1e-4
 
 
 def test_a_small_step_runs_padded_to_the_next_captured_size(tables: Path) -> None:
-    curve = read_kernel_tables(tables).dense_curve(LAYERS, (1, 2, 4, 8))
+    curve = read_kernel_tables(tables).dense_curve(StepShape(LAYERS, (1, 2, 4, 8)))
     seconds = dict(zip(curve.counts, curve.seconds, strict=True))
     assert [seconds[n] for n in (3, 5, 8)] == pytest.approx([dense_seconds(n) for n in (4, 8, 8)])
     assert seconds[9] == pytest.approx(dense_seconds(9))
@@ -145,7 +146,7 @@ def test_a_small_step_runs_padded_to_the_next_captured_size(tables: Path) -> Non
 def test_a_larger_step_never_takes_less(tables: Path) -> None:
     rows = (tables / "dense.csv").read_text().replace("down_proj,64,", "down_proj,64,900")
     (tables / "dense.csv").write_text(rows)
-    seconds = read_kernel_tables(tables).step_law(LAYERS).dense_seconds
+    seconds = read_kernel_tables(tables).step_law(StepShape(LAYERS)).dense_seconds
     assert seconds[-1] == seconds[-2] > dense_seconds(2048)
 
 
@@ -174,7 +175,7 @@ def test_tables_without_prefill_make_no_law(tables: Path) -> None:
     rows = (tables / "attention.csv").read_text().splitlines()
     (tables / "attention.csv").write_text("\n".join(row for row in rows if not row.startswith("1")))
     with pytest.raises(ParameterError, match="prefill"):
-        read_kernel_tables(tables).step_law(LAYERS)
+        read_kernel_tables(tables).step_law(StepShape(LAYERS))
 
 
 # -- recorded runs ----------------------------------------------------------------------------------------
@@ -225,7 +226,7 @@ def test_unrecorded_kv_blocks_never_run_short() -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_requests_that_never_meet_take_the_sum_of_their_steps(tables: Path, asynchronous: bool) -> None:
-    law = with_terms(read_kernel_tables(tables).step_law(LAYERS), Terms(HOST))
+    law = with_terms(read_kernel_tables(tables).step_law(StepShape(LAYERS)), Terms(HOST))
     replayed = replay(LONE_RUN, engine_limits(LONE_RUN), law, asynchronous)
     for found, expected in zip(replayed.timelines, LONE_RUN.timelines, strict=True):
         assert found == pytest.approx(expected, rel=1e-6)
@@ -236,14 +237,14 @@ def test_asynchronous_scheduling_admits_an_arrival_one_step_later(tables: Path) 
     decoding = lone(0.0, 200, 400, host=0.0)
     arrival = decoding.first_token_seconds + 10.5 * step_seconds(1, 205)
     run = RecordedRun("two", SETTINGS, (decoding, Timeline(64, 5, arrival, arrival, arrival)))
-    law = read_kernel_tables(tables).step_law(LAYERS)
+    law = read_kernel_tables(tables).step_law(StepShape(LAYERS))
     sooner, later = (replay(run, engine_limits(run), law, wait).timelines[1] for wait in (False, True))
     delay = later.first_token_seconds - sooner.first_token_seconds
     assert delay == pytest.approx(step_seconds(1, 212), rel=1e-4)
 
 
 def test_the_all_reduce_costs_every_token_of_a_step(tables: Path) -> None:
-    law = read_kernel_tables(tables).step_law(LAYERS)
+    law = read_kernel_tables(tables).step_law(StepShape(LAYERS))
     more = with_terms(law, Terms(0.0, 1e-5))
     for decodes, chunk in ((1, 0), (8, 0), (3, 500), (0, 2048)):
         steps = [each.mixed_seconds(decodes, 900, int(chunk > 0), chunk, 0.0) for each in (law, more)]
@@ -253,18 +254,18 @@ def test_the_all_reduce_costs_every_token_of_a_step(tables: Path) -> None:
 def test_kv_blocks_too_few_for_a_request_are_refused(tables: Path) -> None:
     tight = RecordedRun("tight", EngineSettings("Qwen/Qwen3-0.6B", "0", 1, 8, 2048, kv_blocks=5), LONE_RUN.timelines)
     with pytest.raises(ParameterError, match="kv_blocks"):
-        replay(tight, engine_limits(tight), read_kernel_tables(tables).step_law(LAYERS), asynchronous=True)
+        replay(tight, engine_limits(tight), read_kernel_tables(tables).step_law(StepShape(LAYERS)), asynchronous=True)
 
 
 def test_the_fitted_host_overhead_is_the_one_of_the_run(tables: Path) -> None:
-    law = read_kernel_tables(tables).step_law(LAYERS)
+    law = read_kernel_tables(tables).step_law(StepShape(LAYERS))
     terms = fit_terms(LONE_RUN, engine_limits(LONE_RUN), law, asynchronous=True)
     assert terms.host_seconds == pytest.approx(HOST, rel=2e-3)
     assert terms.all_reduce_seconds == 0.0
 
 
 def test_on_two_gpus_both_terms_are_told_apart(tables: Path) -> None:
-    law, truth = read_kernel_tables(tables).step_law(LAYERS), Terms(2e-3, 3e-5)
+    law, truth = read_kernel_tables(tables).step_law(StepShape(LAYERS)), Terms(2e-3, 3e-5)
     measured = replay(LONE_RUN, engine_limits(LONE_RUN), with_terms(law, truth), asynchronous=True)
     run = RecordedRun("two GPUs", replace(SETTINGS, tensor_parallel=2), measured.timelines)
     terms = fit_terms(run, engine_limits(run), law, asynchronous=True)
