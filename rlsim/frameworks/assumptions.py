@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from rlsim.core.errors import ParameterError
 from rlsim.costs import catalogue
@@ -41,7 +41,11 @@ _FIXED: tuple[tuple[str, Any, str], ...] = (
 SENSITIVITY_REASON = "a configuration gives the cap alone"
 
 
-def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
+DEVICES = ("H100-SXM", "H200-SXM", "B200")
+"""GPUs that are assumed where no key names one: the first that holds the model."""
+
+
+def assume(flat: dict[str, Any], shares_gpus: bool, device: str = DEVICES[0]) -> list[Assumed]:
     """Fill in what is missing in ``flat`` (values by scenario key); what was assumed, in order."""
     assumed: list[Assumed] = []
 
@@ -51,14 +55,15 @@ def assume(flat: dict[str, Any], shares_gpus: bool) -> list[Assumed]:
             assumed.append(Assumed(path, value, reason))
 
     _roles(flat, shares_gpus, put)
-    put("cluster.device", "H100-SXM", "no key names the GPU")
+    fits = "" if device == DEVICES[0] else f"; the model does not fit {DEVICES[0]}"
+    put("cluster.device", device, f"no key names the GPU{fits}")
     profile = _profile(flat)
     if profile is not None:
         put("rollout.step_time.source", "profile", "shipped for this model, GPU and split")
         put("rollout.step_time.profile", profile, "shipped for this model, GPU and split")
     for path, value, reason in _FIXED:
         put(path, value, reason)
-    _lengths(flat, put, assumed)
+    _lengths(flat, put)
     together = max if shares_gpus else lambda *sizes: sum(sizes)
     flat.setdefault("cluster.gpus", _sum(together, flat))
     assumed += _fitted(flat)
@@ -97,16 +102,15 @@ def _sum(together: Callable[..., Any], flat: dict[str, Any]) -> Any:
     return together(*sizes) if all(isinstance(size, int) for size in sizes) else sizes[0]
 
 
-def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None], assumed: list[Assumed]) -> None:
+def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None]) -> None:
     """Laws of lengths from their caps, which are all that a configuration has."""
     limit = flat.get(_LIMIT)
     put(f"{_PROMPT}.cap_tokens", max(1, (limit or LONGEST_TOKENS) // 8), "no key caps the prompt")
     prompt = flat[f"{_PROMPT}.cap_tokens"]
     if isinstance(limit, int) and isinstance(prompt, int):
-        put(f"{_RESPONSE}.cap_tokens", max(1, limit - prompt), "what the engine's limit leaves")
+        put(f"{_RESPONSE}.cap_tokens", limit - prompt if prompt < limit else limit, "what the engine's limit leaves")
     put(f"{_RESPONSE}.cap_tokens", LONGEST_TOKENS, "no key caps the response")
-    assumed += _shortened(flat)
-    prompt, response = flat[f"{_PROMPT}.cap_tokens"], flat[f"{_RESPONSE}.cap_tokens"]
+    prompt, response = (_within(flat[f"{path}.cap_tokens"], limit) for path in (_PROMPT, _RESPONSE))
     put(f"{_PROMPT}.law", "constant", "only the cap is known")
     put(f"{_PROMPT}.tokens", _share(prompt, PROMPT_SHARE), f"{PROMPT_SHARE:g} of the cap")
     put(f"{_RESPONSE}.law", "lognormal", "only the cap is known")
@@ -118,28 +122,17 @@ def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None], assumed
     ]
 
 
+def _within(cap: Any, limit: Any) -> Any:
+    """A cap, or the engine's own limit where that is less: it cuts there."""
+    return min(cap, limit) if isinstance(cap, int) and isinstance(limit, int) else cap
+
+
 def _share(cap: Any, share: float) -> Any:
     return max(1, round(cap * share)) if isinstance(cap, int) else cap
 
 
 def _shares(cap: Any) -> list[Any]:
     return [_share(cap, MEAN_SHARE / 2), _share(cap, min(1.0, MEAN_SHARE * 2))]
-
-
-def _shortened(flat: dict[str, Any]) -> list[Assumed]:
-    """Caps that do not fit into the engine together: it cuts there."""
-    limit, prompt, response = flat.get(_LIMIT), flat[f"{_PROMPT}.cap_tokens"], flat[f"{_RESPONSE}.cap_tokens"]
-    if not all(isinstance(size, int) for size in (limit, prompt, response)):
-        return []
-    room = cast("int", limit)
-    if prompt + response <= room or room < 2:
-        return []
-    if prompt >= room // 2:
-        prompt = min(prompt, max(1, room // 4))
-    fitted = {f"{_PROMPT}.cap_tokens": prompt, f"{_RESPONSE}.cap_tokens": min(response, room - prompt)}
-    changed = {path: value for path, value in fitted.items() if flat[path] != value}
-    flat.update(changed)
-    return [Assumed(path, value, f"the engine's {room} tokens hold both") for path, value in changed.items()]
 
 
 def _fitted(flat: dict[str, Any]) -> list[Assumed]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,73 +96,6 @@ ALL_OFFLOADED = Codec(
     lambda on: (bool(on), bool(on)), lambda optimizer, weights: (optimizer,), "optimizer state and weights"
 )
 NOT = Codec(lambda flag: (not flag,), lambda flag: (not flag,), "the opposite")
-SAMPLES = Codec(
-    lambda batch, group: (divided(whole(batch), whole(group), "a group"), group),
-    lambda prompts, group: (prompts * group, group),
-    "samples = prompts x group",
-)
-
-
-def mapped_devices(mapping: Any) -> int:
-    """GPUs of a ROLL ``device_mapping``: a list, or ``list(range(a,b))``, which is read and not run."""
-    if isinstance(mapping, Sequence) and not isinstance(mapping, str) and mapping:
-        return len(mapping)
-    match = re.fullmatch(r"\s*list\(range\(\s*(\d+)\s*,\s*(\d+)\s*\)\)\s*", str(mapping))
-    if match is None or int(match[2]) <= int(match[1]):
-        raise ValueError("a list of devices, or list(range(first,end))")
-    return int(match[2]) - int(match[1])
-
-
-def devices(first: int, count: int) -> str:
-    """A ROLL ``device_mapping``."""
-    return f"list(range({first},{first + count}))"
-
-
-def _infer_devices(shared: bool) -> Codec:
-    return Codec(
-        lambda train, infer: (mapped_devices(train), mapped_devices(infer)),
-        lambda train, infer: (devices(0, train), devices(0 if shared else train, infer)),
-        "devices listed, the same for both" if shared else "devices listed, the training ones first",
-    )
-
-
-APART_DEVICES, SHARED_DEVICES = _infer_devices(False), _infer_devices(True)
-
-
-def _engine_ranks(text: Any) -> tuple[int, int, int, int]:
-    """GPUs, tensor, pipeline and context ranks of ``backend:d4p1t2c1``."""
-    match = re.fullmatch(r"[\w-]+:((?:[dptce]\d+)+)", str(text))
-    if match is None:
-        raise ValueError("backend:d4p1t1, ranks by letter (d data, p pipeline, t tensor, c context)")
-    ranks = {letter: int(size) for letter, size in re.findall(r"([dptce])(\d+)", match[1])}
-    data, pipeline, tensor, context = (ranks.get(letter, 1) for letter in "dptc")
-    return data * pipeline * tensor * context, tensor, pipeline, context
-
-
-def _rollout_backend(gpus: int, tensor: int, pipeline: int) -> tuple[str]:
-    return (f"vllm:d{divided(gpus, tensor * pipeline, 'a split')}p{pipeline}t{tensor}",)
-
-
-def _actor_backend(gpus: int, tensor: int, pipeline: int, context: int) -> tuple[str]:
-    kind = "megatron" if pipeline > 1 else "fsdp"
-    data = divided(gpus, tensor * pipeline * context, "a split")
-    return (f"{kind}:d{data}p{pipeline}t{tensor}c{context}",)
-
-
-def _allocated(text: Any) -> tuple[int, ...]:
-    rollout, plus, actor = str(text).partition("+")
-    if not plus:
-        raise ValueError("rollout and trainer on GPUs of their own: backend:d4p1t1+d4p1t1")
-    return (*_engine_ranks(rollout)[:3], *_engine_ranks(actor if ":" in actor else f"fsdp:{actor}"))
-
-
-def _allocation(*ranks: int) -> tuple[str]:
-    return (f"{_rollout_backend(*ranks[:3])[0]}+{_actor_backend(*ranks[3:])[0]}",)
-
-
-ROLLOUT_BACKEND = Codec(lambda text: _engine_ranks(text)[:3], _rollout_backend, "backend:d(ata)p(ipeline)t(ensor)")
-ACTOR_BACKEND = Codec(_engine_ranks, _actor_backend, "backend:d(ata)p(ipeline)t(ensor)c(ontext)")
-ALLOCATION = Codec(_allocated, _allocation, "both backends, rollout first")
 
 
 def _carved(nodes: Any, each: Any, lent_nodes: Any, lent_each: Any) -> tuple[int, int]:
@@ -183,22 +114,3 @@ def _whole_nodes(trainer: int, rollout: int) -> tuple[int, int, int, int]:
 
 
 CARVED_GPUS = Codec(_carved, _whole_nodes, "the cluster less the nodes (on one node: the GPUs) for generation")
-
-
-def _roll_updates(*values: Any) -> tuple[int, ...]:
-    prompts, group, device, accumulation, mapping, *split = values
-    gpus = mapped_devices(mapping)
-    ranks = divided(gpus, math.prod(whole(size) for size in split), "a split of the training devices")
-    mini = whole(device) * whole(accumulation) * ranks
-    return prompts, group, divided(whole(prompts) * whole(group), mini, "a mini-batch"), gpus, *split
-
-
-def _roll_batch(prompts: int, group: int, updates: int, gpus: int, *split: int) -> tuple[Any, ...]:
-    ranks = divided(gpus, math.prod(split), "a split of the training devices")
-    accumulation = divided(prompts * group, updates * ranks, "updates x data-parallel ranks")
-    return prompts, group, 1, accumulation, devices(0, gpus), *split
-
-
-ROLL_BATCH = Codec(
-    _roll_updates, _roll_batch, "updates = prompts x group / (device batch x accumulation x data-parallel ranks)"
-)

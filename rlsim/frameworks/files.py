@@ -1,19 +1,19 @@
 """Configuration files as flat values by dotted key; nothing in them is executed.
 
-References (``${a.b}`` in YAML, ``$NAME`` in a shell script) are followed where they point inside the file; sums and
-products of whole numbers in a shell script are worked out. Any other resolver, command or class name is left alone
-and reported.
+Parents that a file names are read below it, references are worked out where they point inside the files, and a shell
+script is followed as far as it says itself. Any other resolver, command or class name is left alone and reported.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
+from rlsim.frameworks.references import resolved
+from rlsim.scenario.tree import Node
 
 READABLE = {
     ".yaml": "yaml",
@@ -26,9 +26,8 @@ READABLE = {
 }
 LAUNCHER_KEYS = ("num_processes", "num_machines", "nproc_per_node", "nnodes", "num_nodes", "gpus", "num_gpus")
 """Flags of accelerate, torchrun, deepspeed and the like that say how many processes train."""
-MOST_REFERENCES = 20
-"""References followed for one value: a longer chain is a cycle."""
-_WHOLE = re.compile(r"\$\{([\w.\-/]+)\}")
+MOST_PARENTS = 6
+"""Generations of parents of a file, and folders above it in which they are looked for."""
 
 
 @dataclass(slots=True)
@@ -62,7 +61,10 @@ def read_config(path: Path) -> Config:
         raise ParameterError("FILE", path.name, allowed)
     if kind == "shell":
         return _script(path)
-    return _flattened(path, _toml(path) if kind == "toml" else _yaml(path))
+    config = Config(str(path))
+    tree = _toml(path) if kind == "toml" else _yaml(path, config.where, config.faults)
+    config.flat, config.unresolved, config.unset = resolved(tree)
+    return config
 
 
 def _script(path: Path) -> Config:
@@ -73,8 +75,9 @@ def _script(path: Path) -> Config:
     config = Config(str(path), script.flat, script.unresolved, script.unset)
     config.where = {key: f"{path}:{line}" for key, line in script.lines.items()}
     config.notes, config.faults = script.notes, script.faults
-    for key in script.flat:
-        config.flat[key] = _followed(config.flat[key], script.flat)
+    if any(isinstance(value, str) and "${" in value for value in script.flat.values()):
+        config.flat, unresolved, _ = resolved(_unflattened(script.flat))
+        config.unresolved |= unresolved
     for key, value in script.launcher.items():
         config.flat.setdefault(f"(launcher).{key}", value)
         if key in LAUNCHER_KEYS:
@@ -83,6 +86,19 @@ def _script(path: Path) -> Config:
     config.flat |= {f"(variable).{name}": value for name, value in script.variables.items()}
     config.flat["(sourced)"] = script.sourced
     return config
+
+
+def _unflattened(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings of dotted keys, as far as no key is both a value and a mapping."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *above, last = key.split(".") if not key.startswith("(") else [key]
+        node = tree
+        for part in above:
+            below = node.setdefault(part, {})
+            node = below if isinstance(below, dict) else {}
+        node[last] = value
+    return tree
 
 
 def _text(path: Path) -> str:
@@ -103,43 +119,55 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ScenarioError([f"{path}: not valid TOML: {error}"]) from None
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def _yaml(path: Path, where: dict[str, str], faults: list[str], depth: int = 0) -> dict[str, Any]:
+    """The tree of a file laid over those of the files that its ``defaults`` name; ``where`` gets the lines."""
     from rlsim.scenario.reader import parse_file
     from rlsim.scenario.tree import plain
 
-    root, faults = parse_file(str(path))
-    if faults:
-        raise ScenarioError([str(fault) for fault in faults])
+    root, found = parse_file(str(path))
+    if found and depth == 0 and any("tag" in str(fault) for fault in found):
+        raise ScenarioError([str(fault) for fault in found])
+    faults += map(str, found)
     tree = plain(root)
     assert isinstance(tree, dict)
-    return tree
-
-
-def _flattened(path: Path, tree: Mapping[str, Any]) -> Config:
-    config = Config(str(path))
-    raw = dict(_leaves(tree, ""))
-    for key, value in raw.items():
-        resolved = _followed(value, raw)
-        if key.rpartition(".")[2] == "_target_" or (isinstance(resolved, str) and "${" in resolved):
-            config.unresolved[key] = str(value)
+    parents = tree.pop("defaults", None) or []
+    below: dict[str, Any] = {}
+    for name, parent in _parents(parents, path):
+        if parent is None or depth > MOST_PARENTS:
+            faults.append(f"{path}: defaults: {name} is not beside the file: what it says is not known")
         else:
-            config.flat[key] = resolved
-    return config
+            below = _laid_over(below, _yaml(parent, where, faults, depth + 1))
+    where.update(_places(root, ""))
+    return _laid_over(below, tree)
 
 
-def _leaves(tree: Mapping[str, Any], under: str) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{under}{key}.")
-        else:
-            yield f"{under}{key}", value
+def _parents(names: Any, path: Path) -> Iterator[tuple[str, Path | None]]:
+    """Names and files of a ``defaults`` entry: a path, or a list of paths and of Hydra's groups."""
+    for name in names if isinstance(names, list) else [names]:
+        texts = [f"{group}/{choice}" for group, choice in name.items()] if isinstance(name, dict) else [str(name)]
+        for text in texts:
+            if text != "_self_" and not text.startswith(("override ", "hydra/")):
+                yield text, _nearby(text.partition("@")[0], path)
 
 
-def _followed(value: Any, raw: Mapping[str, Any]) -> Any:
-    """The value at the end of a chain of references, or the last one that points nowhere."""
-    for _ in range(MOST_REFERENCES):
-        match = _WHOLE.fullmatch(value.strip()) if isinstance(value, str) else None
-        if match is None or match[1].replace("/", ".") not in raw:
-            return value
-        value = raw[match[1].replace("/", ".")]
-    return value
+def _nearby(text: str, path: Path) -> Path | None:
+    """A file by its path from the one that names it, else of that name beside it or in a folder above."""
+    name = text if text.endswith((".yaml", ".yml")) else f"{text}.yaml"
+    folders = [path.parent, *list(path.resolve().parents)[1:MOST_PARENTS]]
+    candidates = [path.parent / name, *(folder / Path(name).name for folder in folders)]
+    return next((one for one in candidates if one.is_file() and one.resolve() != path.resolve()), None)
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merged key by key; any other value above replaces the one below."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _laid_over(merged[key], value) if both else value
+    return merged
+
+
+def _places(node: Node, under: str) -> Iterator[tuple[str, str]]:
+    for key, child in node.children.items():
+        yield f"{under}{key}", str(child.place)
+        yield from _places(child, f"{under}{key}.")

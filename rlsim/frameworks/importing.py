@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.frameworks.assumptions import assume
+from rlsim.frameworks.assumptions import DEVICES, assume
 from rlsim.frameworks.files import Config
 from rlsim.frameworks.imported import Imported, Read
 from rlsim.frameworks.mapping import NO_DEFAULT, OUTSIDE, Backend, Framework, Mode, Partial, Row, written
@@ -17,6 +18,10 @@ from rlsim.presets import preset_names
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
+
+
+MEMORY = "rollout.gpu_memory_utilization"
+"""Key of the refusal of a model that does not fit."""
 
 
 def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
@@ -41,10 +46,23 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
         allowed = f"a configuration of {source.name} with {source.rows[0].keys[0].name} and its other keys"
         raise ScenarioError([*config.faults, f"{config.file}: found {found}; allowed: {allowed}"])
     _leave_aside(source, mode, backends, config, imported)
-    imported.assumed = assume(flat, mode.shares_gpus)
-    imported.tree = nested({path: flat[path] for path in sorted(flat, key=_place)})
-    imported.refused = list(_refusals(imported.tree, rows, config))
+    _complete(flat, mode, rows, config, imported)
     return imported
+
+
+def _complete(flat: dict[str, Any], mode: Mode, rows: tuple[Row, ...], config: Config, imported: Imported) -> None:
+    """Fill in what the file does not say, on the smallest device that holds the model where no key names one."""
+    first: Imported | None = None
+    for device in DEVICES:
+        whole = dict(flat)
+        imported.assumed = assume(whole, mode.shares_gpus, device)
+        imported.tree = nested({path: whole[path] for path in sorted(whole, key=_place)})
+        imported.refused = list(_refusals(imported.tree, rows, config))
+        if not any(fault.startswith(MEMORY) for fault in imported.refused):
+            return
+        first = first or replace(imported)
+    assert first is not None
+    imported.assumed, imported.tree, imported.refused = first.assumed, first.tree, first.refused
 
 
 def _mode(source: Framework, config: Config, preset: str | None) -> Mode:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from rlsim.core.errors import unknown
+from rlsim.frameworks.areal import AREAL
 from rlsim.frameworks.mapping import Framework
 from rlsim.frameworks.miles import MILES
 from rlsim.frameworks.nemo_rl import NEMO_RL
 from rlsim.frameworks.open_instruct import OPEN_INSTRUCT
 from rlsim.frameworks.openrlhf import OPENRLHF
-from rlsim.frameworks.prime_rl import AREAL, PRIME_RL
+from rlsim.frameworks.prime_rl import PRIME_RL
 from rlsim.frameworks.roll import ROLL
 from rlsim.frameworks.skyrl import SKYRL
 from rlsim.frameworks.slime import SLIME

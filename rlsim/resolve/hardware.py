@@ -255,7 +255,7 @@ def make_limits(scenario: Scenario, architecture: Architecture, device: Device, 
     """What the scheduler of a replica obeys; refuses a model or a sequence that does not fit."""
     rollout = scenario.rollout
     longest = rollout.max_model_len or workload.longest_tokens
-    prompt = workload.longest_prompt_tokens
+    prompt = workload.longest_drawn_prompt_tokens()
     if prompt >= longest:
         raise ParameterError("rollout.max_model_len", longest, f"more than the longest prompt ({prompt})")
     blocks = rollout.kv_blocks or kv_blocks(

@@ -110,8 +110,9 @@ def check_placement(scenario: Scenario, policy: Policy) -> None:
     if policy.facts.batching.streams and updates > 1:
         allowed = "1, as the epochs: a step that streams micro-batches makes one optimizer update"
         raise ParameterError("trainer.updates_per_step", scenario.trainer.updates_per_step, allowed)
-    if policy.placement.shared and rollout != trainer:
-        raise ParameterError("trainer.gpus", trainer, f"rollout.gpus = {rollout}: this policy shares the GPUs")
+    if policy.placement.shared and rollout > trainer:
+        allowed = f"at least rollout.gpus ({rollout}): this policy shares the GPUs"
+        raise ParameterError("trainer.gpus", trainer, allowed)
 
 
 def _check_lent(scenario: Scenario) -> None:

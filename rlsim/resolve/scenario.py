@@ -225,11 +225,8 @@ def _sources(
 
 def gpus_used(resolved: ResolvedScenario) -> int:
     """GPUs that the policy keeps busy or waiting; shared ones count once."""
-    return (
-        resolved.scenario.rollout.gpus
-        - lent_gpus(resolved)
-        + (0 if resolved.colocated else resolved.scenario.trainer.gpus)
-    )
+    rollout, trainer = resolved.scenario.rollout.gpus, resolved.scenario.trainer.gpus
+    return max(rollout, trainer) if resolved.colocated else rollout - lent_gpus(resolved) + trainer
 
 
 def price(resolved: ResolvedScenario) -> tuple[float, str]:

@@ -59,6 +59,7 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
         for name, ticks in pool_ticks(read, pool, window).items():
             rollout[name] = rollout.get(name, 0) + ticks * gpus
     if read.run.plan.colocated:
+        _add_trainer_alone(rollout, read, window)
         shares = _shares(rollout)
         return Utilisation(shares, shares, shares)
     alone = _ticks(rows, rows.who == TRAINER, window)
@@ -69,6 +70,16 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
     rollout.pop("lent", 0)
     both = {name: rollout[name] + trainer[name] for name in rollout}
     return Utilisation(_shares(rollout), _shares(trainer), _shares(both))
+
+
+def _add_trainer_alone(uses: dict[str, float], read: Digest, window: Measured) -> None:
+    """Add the GPUs that train and generate nothing: busy with the trainer's phases, else waiting for data."""
+    scenario = read.run.plan.scenario
+    alone = scenario.trainer.gpus - scenario.rollout.gpus
+    phases = _ticks(read.activity, read.activity.who == TRAINER, window)
+    for name, ticks in phases.items() if alone else ():
+        uses[name] += ticks * alone
+    uses["idle:data"] += (window.end - window.start - sum(phases.values())) * alone
 
 
 def pool_ticks(read: Digest, pool: ResolvedPool, window: Measured) -> dict[str, int]:

@@ -142,6 +142,10 @@ class Workload:
         """Most tokens that a prompt can have."""
         return max(law.cap_tokens for law in self.prompt_lengths)
 
+    def longest_drawn_prompt_tokens(self) -> int:
+        """Most tokens that the laws draw for a prompt: less than the cap where a law ends before it."""
+        return max(int(law.quantile(np.ones(1))[0]) for law in self.prompt_lengths)
+
     @property
     def longest_tokens(self) -> int:
         """Most tokens that a trajectory can have, prompt, tools and all turns."""
