@@ -22,6 +22,11 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"deepseek-(?:r1|v3)", "DeepSeek-V3"),
     (r"deepseek-(?:coder-)?v2-lite", "DeepSeek-V2-Lite"),
     (r"deepseek-(?:coder-)?v2", "DeepSeek-V2"),
+    (r"deepseek-(?:llm|math)-7b", "DeepSeek-LLM-7B"),
+    (r"deepseek-coder-6[.]7b|openvla", "Llama-2-7B"),
+    (r"intellect-3(?:[.]\d)?", "GLM-4.5-Air"),
+    (r"qwen3-vl-2b", "Qwen3-1.7B"),
+    (r"seed-oss-36b", "Seed-OSS-36B"),
     (r"moonlight", "Moonlight-16B-A3B"),
     (r"kimi-k2", "Kimi-K2"),
     (rf"(?:qwen-?3|qwen)-?(?:vl|omni|coder|embedding|reranker)-{_SIZE[:-1]}(?:-a\d+b)?)", "Qwen3-{}"),
@@ -51,13 +56,15 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"glm-?4[.]7-(?:flash|30b)", "GLM-4.7-Flash"),
     (r"glm-?4[.]\d(?:v|-air|-106b)", "GLM-4.5-Air"),
     (r"glm-?4[.]\d", "GLM-4.5"),
-    (r"glm-?5", "GLM-5"),
-    (r"minimax-m2", "MiniMax-M2"),
+    (r"glm-?5(?:[.]\d)?", "GLM-5"),
+    (r"minimax-m2(?:[.]\d)?", "MiniMax-M2"),
     (r"mimo(?:-vl)?-7b", "MiMo-7B"),
     (r"gpt-oss-20b", "gpt-oss-20b"),
     (r"gpt-oss-120b", "gpt-oss-120b"),
-    (r"(?:nvidia-)?nemotron-(?:3-)?nano-30b", "Nemotron-3-Nano-30B-A3B"),
-    (r"(?:nvidia-)?nemotron-nano-9b-v2", "Nemotron-Nano-9B-v2"),
+    (r"nemotron-(?:3-)?nano-(?:omni-)?30b", "Nemotron-3-Nano-30B-A3B"),
+    (r"nemotron-(?:3-)?super-(?:omni-)?120b", "Nemotron-3-Super-120B-A12B"),
+    (r"nemotron-nano-9b-v2", "Nemotron-Nano-9B-v2"),
+    (r"nemotron-nano-12b-v2", "Nemotron-Nano-12B-v2"),
     (r"nemotron-h-8b", "Nemotron-H-8B"),
     (rf"(?:medgemma|gemma)-3-{_SIZE}", "Gemma-3-{}"),
     (r"gemma-2-2b", "Gemma-2-2B"),
@@ -90,7 +97,7 @@ def base_name(text: str, names: Iterable[str]) -> tuple[str, bool] | None:
     without = re.sub(r"-{2,}", "-", _ENDINGS.sub("", last))
     for form in (last, without):
         for pattern, base in _FAMILIES:
-            match = re.search(rf"(?<![a-z0-9.]){pattern}(?![a-z0-9.])", form)
+            match = re.search(rf"(?<![a-z0-9.])(?:{pattern})(?![a-z0-9.])", form)
             found = None if match is None else known.get(_plain(base.format(*match.groups())))
             if found is not None:
                 return found, True

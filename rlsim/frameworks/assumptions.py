@@ -137,8 +137,15 @@ def _shares(cap: Any) -> list[Any]:
 
 def _fitted(flat: dict[str, Any]) -> list[Assumed]:
     """The engine's own limits that must agree with those that a configuration gives."""
-    seats, budget = flat.get("rollout.max_num_seqs"), flat.get("rollout.max_num_batched_tokens")
-    if budget is None and isinstance(seats, int) and seats > 8192:
-        flat["rollout.max_num_batched_tokens"] = seats
-        return [Assumed("rollout.max_num_batched_tokens", seats, "at least the sequences of a step")]
-    return []
+    assumed = []
+    slots, budget = flat.get("rollout.max_num_seqs"), flat.get("rollout.max_num_batched_tokens")
+    if flat.get("rollout.enable_chunked_prefill") is False and flat.get(_LIMIT) is None:
+        longest = flat[f"{_PROMPT}.cap_tokens"] + flat[f"{_RESPONSE}.cap_tokens"]
+        assumed.append(Assumed(_LIMIT, longest, "prompt and response: without chunked prefill it must be set"))
+    limit = assumed[0].value if assumed else flat.get(_LIMIT)
+    least = limit if flat.get("rollout.enable_chunked_prefill") is False else slots
+    if isinstance(least, int) and least > (budget or 8192):
+        reason = "a whole prompt, as chunked prefill is off" if least == limit else "at least the sequences of a step"
+        assumed.append(Assumed("rollout.max_num_batched_tokens", least, reason))
+    flat |= {one.path: one.value for one in assumed}
+    return assumed

@@ -32,9 +32,11 @@ def nodes_of(gpus: int, most: int = NODE_GPUS) -> tuple[int, int]:
     return gpus // each, each
 
 
-def checkpoint_name(name: str) -> str:
+def checkpoint_name(name: Any) -> str:
     """The last component of a checkpoint's name or path; a path of a ``config.json`` that is there stays whole."""
-    text = str(name).rstrip("/")
+    text = str(name or "").rstrip("/")
+    if not text:
+        raise ValueError("the name of a model")
     if text.endswith("config.json") or Path(text, "config.json").is_file():
         return text
     return text.rpartition("/")[2]

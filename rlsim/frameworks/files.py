@@ -136,7 +136,10 @@ def _yaml(path: Path, where: dict[str, str], faults: list[str], depth: int = 0) 
         if parent is None or depth > MOST_PARENTS:
             faults.append(f"{path}: defaults: {name} is not beside the file: what it says is not known")
         else:
-            below = _laid_over(below, _yaml(parent, where, faults, depth + 1))
+            try:
+                below = _laid_over(below, _yaml(parent, where, faults, depth + 1))
+            except ScenarioError as error:
+                faults += error.faults
     where.update(_places(root, ""))
     return _laid_over(below, tree)
 

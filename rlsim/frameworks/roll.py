@@ -17,6 +17,7 @@ from rlsim.frameworks.mapping import (
     Key,
     Mark,
     Mode,
+    Partial,
     Row,
     Unmodelled,
     legacy,
@@ -97,7 +98,11 @@ def _updates(
     placed = gpus, tensor, pipeline, context, experts
     if device is None:
         return None, *placed
-    return mini_batches(prompts * group, whole(device) * whole(accumulation) * ranks), *placed
+    mini = whole(device) * whole(accumulation) * ranks
+    try:
+        return mini_batches(prompts * group, mini), *placed
+    except Partial as error:
+        raise Partial((prompts, group, None, *placed), str(error)) from None
 
 
 def _batch(prompts: Any, group: Any, *rest: Any) -> tuple[Any, ...]:

@@ -61,6 +61,12 @@ PUBLISHED = {
     "Nemotron-H-8B": (8.1, 8.1),
     "Nemotron-Nano-9B-v2": (8.89, 8.89),
     "Nemotron-3-Nano-30B-A3B": (31.6, 3.6),
+    "Nemotron-Nano-12B-v2": (12.3, 12.3),
+    "Nemotron-3-Super-120B-A12B": (120.6, 12.7),
+    "Qwen3.5-397B-A17B": (397, 17.2),
+    "Qwen3.5-122B-A10B": (122, 9.75),
+    "DeepSeek-LLM-7B": (6.9, 6.9),
+    "Seed-OSS-36B": (36.2, 36.2),
 }
 """Billions of parameters in all and of a token, embeddings included, as model cards and reports state them."""
 
@@ -107,6 +113,9 @@ def test_the_parameters_of_a_model_are_those_that_its_card_states(name: str) -> 
         ("google/gemma-3-4b-it", "Gemma-3-4B", False),
         ("HuggingFaceTB/SmolLM2-135M-Instruct", "SmolLM2-135M", False),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Nemotron-3-Nano-30B-A3B", True),
+        ("zai-org/GLM-5.1", "GLM-5", True),
+        ("MiniMaxAI/MiniMax-M2.5", "MiniMax-M2", True),
+        ("PrimeIntellect/INTELLECT-3-Base", "GLM-4.5-Air", True),
     ],
 )
 def test_a_checkpoint_has_the_shape_of_its_base_and_says_where_that_is_assumed(

@@ -67,10 +67,13 @@ def read_script(text: str, file: str = "script", folder: Path | None = None) -> 
 
 
 def _continued(text: str, state: State) -> str:
-    """The text without comments between continued lines, which would end the command in Bash; each is a note."""
+    """The text with what ends a continued command in Bash, and was hardly meant to, left out; each is a note."""
     lines = text.splitlines()
-    for at in range(1, len(lines)):
-        if lines[at].lstrip().startswith("#") and lines[at - 1].endswith("\\"):
+    for at, line in enumerate(lines):
+        if at and line.lstrip().startswith("#") and lines[at - 1].endswith("\\"):
             lines[at] = "\\"
             state.note(at + 1, "a comment between continued lines ends the command in Bash; it is read on")
+        elif (after := re.search(r"\\[ \t]+(#.*)?$", line)) is not None:
+            lines[at] = line[: after.start() + 1]
+            state.note(at + 1, "what follows a backslash ends the command in Bash; it is read on")
     return re.sub(r"[\s\\]+\Z", "", "\n".join(lines)) + "\n"

@@ -6,6 +6,7 @@ import re
 
 _BEGIN, _END = "\ue000", "\ue001"
 _MARKED = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
+_BLANKS = re.compile(rf"[ \t\n]+(?![^{_BEGIN}{_END}]*{_END})")
 _ALL_MARKS = str.maketrans("", "", _BEGIN + _END)
 MOST_CHARACTERS = 20_000
 """Characters of one value: a script that makes longer ones is not a launch script."""
@@ -34,6 +35,11 @@ def emptied(text: str) -> str:
 def unset_names(text: str) -> tuple[str, ...]:
     """The variables among the unknown parts, each once."""
     return tuple(dict.fromkeys(name for name in _MARKED.findall(text) if re.fullmatch(r"\w+", name)))
+
+
+def split_blanks(text: str) -> list[str]:
+    """The text parted at its blanks, but for those inside an unknown part."""
+    return _BLANKS.split(text)
 
 
 def cleaned(text: str) -> str:

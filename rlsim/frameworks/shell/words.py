@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlsim.frameworks.shell import parameters
 from rlsim.frameworks.shell.arithmetic import NotANumber, evaluate
 from rlsim.frameworks.shell.state import MOST_WORDS, Exhausted, State, Word
-from rlsim.frameworks.shell.unknown import is_known, unknown
+from rlsim.frameworks.shell.unknown import is_known, split_blanks, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -69,7 +69,7 @@ class Words:
         found: list[str] = []
         open_word = False
         for text, parts in self._pieces(node):
-            pieces = re.split(r"[ \t\n]+", text) if parts and is_known(text) else [text]
+            pieces = split_blanks(text) if parts else [text]
             for at, piece in enumerate(pieces):
                 if open_word and at == 0:
                     found[-1] += piece
@@ -123,7 +123,7 @@ class Words:
         words = self._state.words(name)
         if node.type == "string":
             return list(words)
-        return [Word(one, word.line) for word in words for one in _parted(word.text)]
+        return [Word(one, word.line) for word in words for one in split_blanks(word.text) if one]
 
     def _pieces(self, node: Node) -> Iterator[Piece]:
         kind = node.type
@@ -252,7 +252,3 @@ def _is_one_sum(text: str) -> bool:
 
 def _is_one_string(text: str) -> bool:
     return re.fullmatch(r'"(?:[^"\\$]|\\.|\$(?!\{)|\$\{[^}]*\})*"', text, re.DOTALL) is not None
-
-
-def _parted(text: str) -> list[str]:
-    return text.split() if is_known(text) else [text]
