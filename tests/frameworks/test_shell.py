@@ -178,8 +178,9 @@ def sums(draw: st.DrawFn, depth: int = 3) -> str:
     """Whole-number arithmetic over the three names."""
     if depth == 0 or draw(st.booleans()):
         return draw(st.one_of(NAMES, NAMES.map("${}".format), st.integers(0, 99).map(str)))
-    operator = draw(st.sampled_from(["+", "-", "*", "<", "==", "&&", "||", "|"]))
+    operator = draw(st.sampled_from(["+", "-", "*", "<", "==", "&&", "||", "|", "<<"]))
     left, right = draw(sums(depth=depth - 1)), draw(sums(depth=depth - 1))
+    right = "3" if operator == "<<" else right
     return draw(st.sampled_from(["({} {} {})", "{} {} {}", "({}{}{})"])).format(left, operator, right)
 
 
@@ -211,6 +212,12 @@ def test_words_are_what_bash_prints(first: int, texts: list[str]) -> None:
     printed = subprocess.run(["bash", "-c", script + echo], capture_output=True, text=True, check=True).stdout
     found = read_script(script).variables
     assert "".join(f"{found[f'X{at}']}\n" for at in range(len(texts))) == printed
+
+
+def test_letters_beyond_ascii_are_kept_and_do_not_reach_the_grammar() -> None:
+    script = launched("X='größe 模型'; python t.py --name \"$X\" # é\n")
+    assert script.flat["name"] == "größe 模型"
+    launched("{\U000e1481\x81")
 
 
 @given(st.one_of(st.text(max_size=200), st.text("$(){}[]\"'`;|&<>=\\ \n\tabX1+-*#!@", max_size=80)))

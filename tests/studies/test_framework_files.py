@@ -369,3 +369,131 @@ def test_a_scenario_that_cannot_run_is_written_with_the_reason() -> None:
     made = read(AREAL.replace("Qwen/Qwen3-8B", "acme/Nemo-9B"), "areal", ".yaml")
     assert any("Nemo-9B" in fault for fault in made.refused)
     assert at(made, "rollout.step_time.source") == "roofline"
+
+
+BASE = "policy: {model_name: Qwen/Qwen3-8B, max_total_sequence_length: 512, megatron_cfg: {enabled: false}}\n"
+CHILD = """
+defaults: ../base.yaml
+grpo: {num_prompts_per_step: 16, num_generations_per_prompt: 8}
+policy:
+  train_global_batch_size: 64
+  max_total_sequence_length: 2048
+  megatron_cfg: {enabled: true, expert_model_parallel_size: 4, tensor_model_parallel_size: 2}
+  dtensor_cfg: {tensor_parallel_size: 8}
+  generation:
+    max_new_tokens: ${policy.max_total_sequence_length}
+    colocated: {enabled: false, resources: {gpus_per_node: 4}}
+cluster: {gpus_per_node: 8, num_nodes: 1}
+"""
+
+
+def test_a_recipe_is_read_over_its_parent_and_the_backend_that_is_enabled_counts(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "base.yaml").write_text(BASE)
+    child = tmp_path / "recipes" / "child.yaml"
+    child.write_text(CHILD)
+    made = import_config(child, "nemo-rl")
+    says(
+        made,
+        model="Qwen3-8B",
+        policy__preset="sync-disaggregated",
+        trainer__tensor_parallel=2,
+        trainer__expert_parallel=4,
+        trainer__gpus=4,
+        rollout__gpus=4,
+        trainer__updates_per_step=2,
+        workload__response_tokens__cap_tokens=2048,
+        rollout__max_model_len=2048,
+    )
+    assert made.inactive == {"DTensor": ["policy.dtensor_cfg.tensor_parallel_size"]}
+    child.write_text(CHILD.replace("../base.yaml", "absent.yaml"))
+    alone = import_config(child, "nemo-rl")
+    assert any("absent.yaml is not beside the file" in fault for fault in alone.faults)
+    assert any(fault.startswith("model: missing") for fault in alone.refused)
+
+
+EXPERTS = """
+rollout: {backend: "sglang:d2t4p1"}
+actor: {backend: "megatron:(attn:d1p1t2c2|ffn:d1p1e4)"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rollout", "trainer"),
+    [
+        ("allocation_mode: sglang.d4p1m1+d2p2m1", (4, 1, 1), (4, 1, 2, 1, 1)),
+        ("allocation_mode: vllm:d2t4+megatron:d1p2t2c2", (8, 4, 1), (8, 2, 2, 2, 1)),
+        ("allocation_mode: 'sglang[rollout]:d8|fsdp[actor]:d8'", (8, 1, 1), (8, 1, 1, 1, 1)),
+        (
+            "rollout: {backend: 'sglang:d2t4p1'}\nactor: {backend: 'megatron:(attn:d1p1t2c2|ffn:d1p1e4)'}",
+            (8, 4, 1),
+            (4, 2, 1, 2, 4),
+        ),
+    ],
+)
+def test_allocation_strings_of_areal_of_all_versions(
+    text: str, rollout: tuple[int, ...], trainer: tuple[int, ...]
+) -> None:
+    made = read(f"{text}\ntrain_dataset: {{batch_size: 16}}\n", "areal", ".yaml")
+    assert tuple(at(made, f"rollout.{key}") for key in ("gpus", "tensor_parallel", "pipeline_parallel")) == rollout
+    keys = ("gpus", "tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+    assert tuple(at(made, f"trainer.{key}") for key in keys) == trainer
+    assert made.preset == ("sync-colocated" if "|fsdp" in text else "areal")
+
+
+def test_an_allocation_that_is_not_understood_is_a_line_and_the_rest_is_read() -> None:
+    made = read("allocation_mode: warp9\ntrain_dataset: {batch_size: 16}\n", "areal", ".yaml")
+    assert any(re.search(r"config\.yaml:1: allocation_mode = 'warp9'; allowed: ", fault) for fault in made.faults)
+    says(made, workload__prompts_per_step=16)
+
+
+ROLL = """
+pretrain: Qwen/Qwen3-8B
+rollout_batch_size: 32
+num_return_sequences_in_group: 4
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config: {tensor_model_parallel_size: 2, pipeline_model_parallel_size: 2}
+  device_mapping: [0, 1, 2, 3]
+actor_infer: {device_mapping: "list(range(4,6))"}
+"""
+
+
+def test_the_devices_of_roll_tell_who_shares_them() -> None:
+    apart = read(ROLL, "roll", ".yaml")
+    says(apart, policy__preset="sync-disaggregated", trainer__gpus=4, rollout__gpus=2, trainer__updates_per_step=4)
+    assert apart.refused == []
+    shared = read(ROLL.replace("list(range(4,6))", "list(range(0,2))+[3]"), "roll", ".yaml")
+    says(shared, policy__preset="roll-rlvr-sync-queue", trainer__gpus=4, rollout__gpus=3, cluster__gpus=4)
+    assert shared.refused == []
+    agentic = read(
+        f"{ROLL}async_generation_ratio: 1\ntrain_env_manager: {{group_size: 8, num_env_groups: 4}}", "roll", ".yaml"
+    )
+    says(agentic, policy__preset="roll-agentic", workload__prompts_per_step=4, workload__group_size=8)
+
+
+def test_a_model_that_does_not_fit_the_assumed_gpu_is_put_on_a_larger_one() -> None:
+    large = "m.py data.train_batch_size=256 actor_rollout_ref.model.path=Qwen/Qwen2.5-72B"
+    split = (
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.gpu_memory_utilization=0.7"
+    )
+    made = read(f"{large} {split}", "verl", ".sh")
+    says(made, cluster__device="H200-SXM")
+    assert made.refused == []
+
+
+def test_older_names_of_prime_rl_count_and_a_replica_may_span_nodes() -> None:
+    older = "[orchestrator]\nbatch_size = 96\nrollouts_per_example = 12\n[inference]\ngpu_memory_utilization = 0.7\n"
+    says(
+        read(older, "prime-rl", ".toml"),
+        workload__prompts_per_step=8,
+        workload__group_size=12,
+        rollout__gpu_memory_utilization=0.7,
+    )
+    nodes = "[deployment]\nnum_train_nodes = 2\nnum_infer_replicas = 2\ngpus_per_node = 4\n"
+    nodes += "[inference.deployment]\nprefill_nodes_per_replica = 1\ndecode_nodes_per_replica = 1\n"
+    nodes += "[inference.vllm]\nenable_expert_parallel = true\n"
+    made = read(nodes, "prime-rl", ".toml")
+    says(made, rollout__gpus=16, trainer__gpus=8, rollout__data_parallel=4, rollout__expert_parallel=4)

@@ -196,6 +196,5 @@ def number(text: str) -> int:
 
 
 def _bounded(value: int) -> int:
-    if abs(value) >= _LARGEST:
-        raise NotANumber("a number that fits 64 bits")
-    return value
+    """The value in 64 bits, which wraps as Bash's does."""
+    return (value + _LARGEST) % (2 * _LARGEST) - _LARGEST

@@ -10,8 +10,8 @@ from typing import Any
 from rlsim.frameworks.shell.arguments import launch
 from rlsim.frameworks.shell.evaluate import Ended, Evaluation
 from rlsim.frameworks.shell.state import MOST_NODES, Exhausted, State
-from rlsim.frameworks.shell.unknown import cleaned, is_known, shown
-from rlsim.frameworks.shell.words import parsed
+from rlsim.frameworks.shell.unknown import cleaned, is_known, shown, to_ascii
+from rlsim.frameworks.shell.words import parsed, prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def read_script(text: str, file: str = "script", folder: Path | None = None) -> 
     """Follow a script without running anything; ``folder`` is where scripts that it reads in are looked for."""
     state = State(file, folder)
     try:
-        source = _continued(cleaned(text), state).encode("utf-8", "replace")
+        source = to_ascii(prepared(_continued(cleaned(text), state)))
         Evaluation(source, state).run(parsed(source))
     except Ended:
         pass

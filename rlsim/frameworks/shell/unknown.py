@@ -42,6 +42,18 @@ def split_blanks(text: str) -> list[str]:
     return _BLANKS.split(text)
 
 
+def to_ascii(text: str) -> bytes:
+    """The text as bytes of ASCII, for a grammar that may crash on others; ``from_ascii`` gives it back."""
+    return re.sub(r"[^\x00-\x7f]", lambda match: f"uQ{ord(match[0]):x}Qu", text).encode("ascii")
+
+
+def from_ascii(source: bytes) -> str:
+    """The text of a part of what ``to_ascii`` made."""
+    return re.sub(
+        r"uQ((?:10|0?[0-9a-f])?[0-9a-f]{2,4})Qu", lambda match: chr(int(match[1], 16)), source.decode("ascii")
+    )
+
+
 def cleaned(text: str) -> str:
     """A script's text without characters that stand for marks."""
     return text.translate(_ALL_MARKS)

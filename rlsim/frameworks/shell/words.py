@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlsim.frameworks.shell import parameters
 from rlsim.frameworks.shell.arithmetic import NotANumber, evaluate
 from rlsim.frameworks.shell.state import MOST_WORDS, Exhausted, State, Word
-from rlsim.frameworks.shell.unknown import is_known, split_blanks, unknown
+from rlsim.frameworks.shell.unknown import from_ascii, is_known, split_blanks, to_ascii, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -21,6 +21,7 @@ _ELEMENTS = re.compile(r"\$\{(\w+)\[[@*]\]\}|\$\{?([@*])\}?")
 _SLICE = re.compile(r"\$\{([\w@]+)(?:\[[@*]\])?:\s*(-?\d+)(?::(\d+))?\}")
 _ALTERNATIVES = re.compile(r"\{([^{}\s:'\"$]*,[^{}\s:'\"$]*)\}|\{(-?\d+)\.\.(-?\d+)\}")
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|[^"\']+|.', re.DOTALL)
+_SUM = re.compile(r"\$\[([^\[\]]*)\]")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "r": "\r"}
 
 
@@ -30,6 +31,33 @@ def _parser() -> Parser:
     from tree_sitter import Language, Parser
 
     return Parser(Language(tree_sitter_bash.language()))
+
+
+def prepared(text: str) -> str:
+    """The script with ``$[...]`` for ``$((...))`` inside ``${...}``, where the grammar knows no nested brackets."""
+    parts: list[str] = []
+    at = depth = 0
+    while at < len(text):
+        end = _closed(text, at + 3) if depth and text.startswith("$((", at) else None
+        if end is not None:
+            parts.append(f"$[{text[at + 3 : end]}]")
+            at = end + 2
+            continue
+        depth += text.startswith("${", at)
+        depth -= depth > 0 and text[at] == "}"
+        parts.append(text[at])
+        at += 1
+    return "".join(parts)
+
+
+def _closed(text: str, at: int) -> int | None:
+    """The place of the ``))`` that closes what begins at ``at``; None where it does not end on the line."""
+    depth = 0
+    for place in range(at, len(text)):
+        if text[place] == "\n" or (depth == 0 and text[place] == ")"):
+            return place if text.startswith("))", place) else None
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+    return None
 
 
 def parsed(source: bytes) -> Node:
@@ -53,7 +81,7 @@ class Words:
 
     def raw(self, node: Node) -> str:
         """The source text of a node."""
-        return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        return from_ascii(self._source[node.start_byte : node.end_byte])
 
     def text(self, node: Node) -> str:
         """The node as one text, blanks kept."""
@@ -153,7 +181,7 @@ class Words:
         """The nodes one after another, with the source between them."""
         for child in nodes:
             if child.start_byte > at:
-                yield self._source[at : child.start_byte].decode("utf-8", "replace"), False
+                yield from_ascii(self._source[at : child.start_byte]), False
             yield from self._pieces(child)
             at = child.end_byte
 
@@ -162,7 +190,7 @@ class Words:
         inside = [child for child in node.children if child.type in _EXPANSIONS]
         bounds = [start, *(bound for child in inside for bound in (child.start_byte, child.end_byte)), end]
         gaps = [self._source[one:two] for one, two in list(pairwise(bounds))[::2]]
-        texts = [re.sub(r"\\([\\$`\"\n])", _unescaped, gap.decode("utf-8", "replace")) for gap in gaps]
+        texts = [re.sub(r"\\([\\$`\"\n])", _unescaped, from_ascii(gap)) for gap in gaps]
         values = [self._expanded(child) for child in inside]
         return texts[0] + "".join(value + text for value, text in zip(values, texts[1:], strict=True))
 
@@ -190,11 +218,11 @@ class Words:
 
     def _after_operator(self, node: Node, text: str) -> str:
         """What follows the operator of an expansion, by the grammar's own nodes where they are the whole text."""
-        if _is_one_sum(text):
-            return self.arithmetic(text[3:-2])
+        if "$[" in text:
+            return self.inner(_SUM.sub(lambda match: self.arithmetic(match[1]), text))
         at = next((at for at, child in enumerate(node.children) if at > 1 and not child.is_named), len(node.children))
         nodes = node.children[at + 1 : -1]
-        if not nodes or self._source[nodes[0].start_byte : nodes[-1].end_byte].decode("utf-8", "replace") != text:
+        if not nodes or from_ascii(self._source[nodes[0].start_byte : nodes[-1].end_byte]) != text:
             return self.inner(text)
         return "".join(piece for piece, _ in self._spanned(nodes, nodes[0].start_byte))
 
@@ -218,7 +246,7 @@ class Words:
         self._state.depth += 1
         if self._state.depth > 50:
             raise Exhausted
-        source = f": {quoted}\n".encode()
+        source = to_ascii(f": {quoted}\n")
         root = parsed(source)
         strings = [node for node in root.children[0].children if node.type == "string"] if root.children else []
         worked_out = type(self)(source, self._state).text(strings[0]) if strings else text.strip('"')
@@ -238,16 +266,6 @@ class Words:
 
 def _unescaped(match: re.Match[str]) -> str:
     return "" if match[1] == "\n" else match[1]
-
-
-def _is_one_sum(text: str) -> bool:
-    """Whether the text is one ``$((...))``, which the grammar does not always see inside an expansion."""
-    depth = 0
-    for at, letter in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if depth < 2 and 2 < at < len(text) - 2:
-            return False
-    return text.startswith("$((") and text.endswith("))")
 
 
 def _is_one_string(text: str) -> bool:
