@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlsim.frameworks.shell.arguments import launch
-from rlsim.frameworks.shell.evaluate import Ended, Evaluation
+from rlsim.frameworks.shell.commands import Ended
+from rlsim.frameworks.shell.evaluate import Evaluation
 from rlsim.frameworks.shell.state import MOST_NODES, Exhausted, State
 from rlsim.frameworks.shell.unknown import cleaned, is_known, shown, to_ascii
 from rlsim.frameworks.shell.words import parsed, prepared

@@ -7,6 +7,7 @@ import re
 _BEGIN, _END = "\ue000", "\ue001"
 _MARKED = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
 _BLANKS = re.compile(rf"[ \t\n]+(?![^{_BEGIN}{_END}]*{_END})")
+_CODED = re.compile(r"uQ((?:10|[1-9a-f])?[0-9a-f]{2,4})Qu")
 _ALL_MARKS = str.maketrans("", "", _BEGIN + _END)
 MOST_CHARACTERS = 20_000
 """Characters of one value: a script that makes longer ones is not a launch script."""
