@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.logs.costs import SCALE
-from calibration.logs.engine_law import LineFit, fit_stat_lines
 from calibration.logs.engine_lines import StatLines, read_stat_lines
+from calibration.logs.engine_step_model import LineFit, fit_stat_lines
 from calibration.logs.formats import ENGINE_STATS, READERS, TIMELINES, format_of
 from calibration.logs.profiles import PROFILE, log_profile, profile_source
 from calibration.logs.report import LogReport, report_of

@@ -30,7 +30,7 @@ _NEMO_NAMES = {
 }
 _AREAL_STEP = re.compile(rf"\bTrain step {STEP}/\d+ done")
 _AREAL_TABLE = re.compile(r"\bStats \((\d+)/\d+\):")
-_SKYRL_STEP = re.compile(rf"\bStep {STEP}:\s*$")
+_SKYRL_STEP = re.compile(rf"\bINFO\b.*\bStep {STEP}:\s*$")
 _SKYRL_ENTRY = re.compile(r"\s*[{ ]\s*['\"]")
 _RLINF_STEP = re.compile(rf"Global Step:\s*{STEP}/\d+")
 _RLINF_BAR = re.compile(rf"Global Step:.*?\| {STEP}/\d+ \[[^\]]*?, ([\w/.]+_time=[^\]]*)\]")

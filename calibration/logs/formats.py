@@ -11,14 +11,14 @@ from pathlib import Path
 from calibration.logs import console_tables as tables
 from calibration.logs import consoles
 from calibration.logs.engine_lines import is_sglang_line, is_vllm_line
+from calibration.logs.frameworks import FRAMEWORKS
 from calibration.logs.readers import EVENTS, read_jsonl, read_tensorboard, read_trainer_state, read_wandb_csv
 from calibration.logs.records import STEP_NAMES, TrainingLog, gather
 from calibration.logs.texts import TEXT_SUFFIXES, LogText, base_suffix, read_text
 from rlsim.core.errors import ParameterError, unknown
 
 SNIFFED_SUFFIXES = (*TEXT_SUFFIXES, ".jsonl", ".csv", ".tsv")
-SNIFFED_LINES, ENOUGH_STEPS = 1_000_000, 50
-"""Lines that are looked at, and lines of training steps after which a format is known."""
+SNIFFED_LINES = 1_000_000
 SHOWN_CHARACTERS = 120
 SUMMARY, DATASTORE = "wandb-summary.json", ".wandb"
 VLLM_STATS, SGLANG_STATS, TIMELINES = "vllm-stats", "sglang-stats", "timelines"
@@ -135,6 +135,7 @@ FORMATS = (
 FORMAT_NAMES = tuple(known.name for known in FORMATS)
 READERS = {known.name: known.read for known in FORMATS if known.read is not None}
 """Logs with a row a training step."""
+_LINE_TESTS = [(known.name, known.is_line) for known in FORMATS if known.is_line is not None]
 ENGINE_STATS = tuple(known.name for known in FORMATS if known.is_engine)
 
 
@@ -166,18 +167,28 @@ def _refuse_unreadable(path: Path) -> None:
 
 
 def _by_lines(path: Path) -> str:
-    """The format with most lines; lines of engines count where no framework's are."""
+    """The format whose lines are there; an engine's only where no framework's are."""
     counts: Counter[str] = Counter()
     informative = ""
     for line in islice(LogText(path, SNIFFED_SUFFIXES), SNIFFED_LINES):
         if not informative and any(char.isalpha() for char in line.text) and any(map(str.isdigit, line.text)):
             informative = f"{line.place}: {line.text.strip()[:SHOWN_CHARACTERS]}"
-        for known in FORMATS:
-            if known.is_line is not None and known.is_line(line.text):
-                counts[known.name] += 1
-                if counts[known.name] >= ENOUGH_STEPS and not known.is_engine:
-                    return known.name
+        counts.update(name for name, is_line in _LINE_TESTS if is_line(line.text))
     if not counts:
-        found = f"no format is recognised; its first line with a number is {informative or 'none'}"
-        raise ParameterError(str(path), found, f"--format, one of those that were tried: {', '.join(FORMAT_NAMES)}")
-    return max(counts, key=lambda found: (found not in ENGINE_STATS, counts[found]))
+        tried = f"--format, one of those that were tried: {', '.join(FORMAT_NAMES)}"
+        shown = f"no format is recognised; its first line with a number is {informative or 'none'}"
+        raise ParameterError(str(path), shown, tried)
+    steps = [name for name in counts if name in READERS]
+    if len(steps) == 1:
+        return steps[0]
+    return max(steps, key=lambda name: _known_columns(name, path)) if steps else counts.most_common(1)[0][0]
+
+
+def _known_columns(name: str, path: Path) -> tuple[int, int]:
+    """How many columns of a framework the log has if it is read so, and how many steps."""
+    try:
+        log = READERS[name](path)
+    except ParameterError:
+        return 0, 0
+    names = log.names()
+    return max(framework.matches(names) for framework in FRAMEWORKS), len(log.rows)

@@ -59,7 +59,7 @@ class TrainingLog:
         wanted = set(names)
         rows = {step: row for step, row in self.rows.items() if not wanted.isdisjoint(row)}
         left = len(self.rows) - len(rows)
-        note = f"{left} rows without any of the framework's columns are left out (evaluations, optimizer steps)"
+        note = f"rows without any of the framework's columns: {left}, left out (evaluations, optimizer steps)"
         return replace(self, rows=rows, notes=(*self.notes, note)) if left else self
 
     def column(self, name: str) -> NDArray[np.float64]:
@@ -82,8 +82,8 @@ def number(value: object) -> float | None:
 
 def step_number(value: object) -> int | None:
     """The number of a step that ``value`` is; None for what cannot be one."""
-    found = number(value)
-    return int(found) if found is not None and 0 <= found < LARGEST_STEP and found.is_integer() else None
+    real = number(value)
+    return int(real) if real is not None and 0 <= real < LARGEST_STEP and real.is_integer() else None
 
 
 def gather(
@@ -110,11 +110,14 @@ def gather(
     rows = {step: {name: value for part in steps[step] for name, value in part.items()} for step in sorted(steps)}
     said = list(notes)
     if not rows:
-        found = "no training steps" + "".join(f"; {note}" for note in said)
-        raise ParameterError(origin, found, f"the numbers of a run, as {kind}")
+        nothing = "no training steps" + "".join(f"; {note}" for note in said)
+        raise ParameterError(origin, nothing, f"the numbers of a run, as {kind}")
     if again:
-        which = f"{len(again)} steps between {min(again)} and {max(again)}" if len(again) > 1 else f"step {min(again)}"
-        said.append(f"{which} came again with other values (a restart, or several processes): the last ones count")
+        reach = f"from {min(again)} to {max(again)}" if len(again) > 1 else f"step {min(again)}"
+        said.append(
+            f"steps that came again with other values: {len(again)}, {reach} (a restart, or several processes); "
+            "the last ones count"
+        )
     return TrainingLog(origin, kind, rows, tuple(said))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.logs.frameworks import QUANTITIES, FrameworkLog, framework_of
+from calibration.logs.frameworks import FrameworkLog, framework_of
 from calibration.logs.records import TrainingLog
 from rlsim.core.errors import ParameterError
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FEWEST_STEPS = 3
 """Two to fit on, one to hold out."""
 SUM_TOLERANCE = 1e-3
+LEAST_SHARE = 0.5
+"""Share of the rows that must have a quantity."""
 TIMERS = ("generation", "wait", "old_log_prob", "reference", "update_actor", "sync", "reward")
 
 
@@ -154,15 +156,16 @@ def _sort_out_step(
 
 
 def _whole_rows(
-    log: TrainingLog, values: Mapping[str, NDArray[np.float64]], columns: Mapping[str, str], skip: int, notes: list[str]
+    log: TrainingLog, values: dict[str, NDArray[np.float64]], columns: dict[str, str], skip: int, notes: list[str]
 ) -> NDArray[np.int_]:
-    """Rows that have every quantity, after the first ``skip``."""
+    """Rows that have every quantity, after the first ``skip``; quantities that few rows have are not used."""
     if "step" not in values:
         raise ParameterError(log.origin, "no time of a step", "the metrics of whole training steps")
-    for quantity, column in values.items():
-        if np.isfinite(column).mean() < 0.5:
-            allowed = f"{QUANTITIES[quantity]} in most rows"
-            raise ParameterError(log.origin, f"{columns[quantity]}: a value in few rows", allowed)
+    for quantity in [name for name, column in values.items() if np.isfinite(column).mean() < LEAST_SHARE]:
+        if quantity == "step":
+            raise ParameterError(log.origin, f"{columns[quantity]}: a value in few rows", "the time of most steps")
+        del values[quantity]
+        notes.append(f"{columns.pop(quantity)} is not used: few rows have it")
     whole = np.flatnonzero(np.all([np.isfinite(column) for column in values.values()], axis=0))
     torn = len(log.rows) - len(whole)
     if torn:

@@ -66,7 +66,7 @@ class LogText:
         if len(self.files) > 1:
             yield f"{len(self.files)} files, oldest first: {', '.join(file.name for file in self.files)}"
         for kind, (count, first) in self._lost.items():
-            yield f"{count} {kind}, first at {first.place}: {first.text[:60]!r}"
+            yield f"{kind}: {count}, first at {first.place}: {first.text[:60]!r}"
 
 
 def _line(place: str, text: str, whole: bool) -> Line:

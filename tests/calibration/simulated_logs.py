@@ -353,6 +353,42 @@ def write_vllm_lines(folder: Path, run: FinishedRun, every_seconds: float, capac
     return file
 
 
+DECODE_LOG_INTERVAL = 20
+
+
+def write_sglang_lines(folder: Path, run: FinishedRun) -> Path:
+    """A line every so many decode steps of each data-parallel rank, and one for every batch of prompts before it.
+
+    A window's steps take longer as the tokens in the cache grow.
+    """
+    lines = [f"[2026-01-01 00:00:00] server_args=ServerArgs(decode_log_interval={DECODE_LOG_INTERVAL})"]
+    for rank in range(run.plan.shape.replicas):
+        steps = made = seconds = 0.0
+        for row in (row for row in run.log.windows if row.replica == rank):
+            head = f"[2026-01-01 {clock(row.end / 1e12)} DP{rank} TP0]"
+            if row.prefill_tokens:
+                idle = 0 if row.decodes == 0 else row.decodes
+                lines.append(
+                    f"{head} Prefill batch. #new-seq: {row.chunks}, #new-token: {row.steps * row.prefill_tokens}, "
+                    f"#cached-token: 0, token usage: 0.10, #running-req: {idle}, #queue-req: 0, "
+                )
+            held = row.kv_tokens + row.decodes * np.arange(row.steps)
+            base, sequence, token = (float(COEFFICIENTS[name]) for name in list(COEFFICIENTS)[1:4])
+            weights = SCALE * (base + sequence * row.decodes + token * held) + OFFSET
+            each = (row.end - row.start) / 1e12 * weights / weights.sum()
+            for number in range(row.steps):
+                steps, made, seconds = steps + 1, made + row.decodes, seconds + each[number]
+                if steps >= DECODE_LOG_INTERVAL and row.decodes:
+                    lines.append(
+                        f"{head} Decode batch. #running-req: {row.decodes}, #token: {held[number]}, token usage: 0.10, "
+                        f"cuda graph: True, gen throughput (token/s): {made / seconds:.2f}, #queue-req: 0, "
+                    )
+                    steps = made = seconds = 0.0
+    file = folder / "sglang.log"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
 def clock(seconds: float) -> str:
     """The time of the day, from midnight on."""
     minutes, rest = divmod(int(seconds), 60)

@@ -15,8 +15,8 @@ import simulated_logs as logs
 from typer.testing import CliRunner
 
 from calibration.logs.calibrate import calibrate
-from calibration.logs.engine_law import fit_stat_lines
 from calibration.logs.engine_lines import read_stat_lines
+from calibration.logs.engine_step_model import fit_stat_lines
 from calibration.logs.formats import format_of
 from calibration.logs.requests import reproduce_requests
 from calibration.serving.engines import replay
@@ -108,6 +108,103 @@ def test_a_profile_of_statistics_lines_is_a_profile(vllm_log: Path, tmp_path: Pa
     assert profile.provenance.kind == "fitted"
     assert profile.kv_capacity_tokens == CAPACITY
     assert "lengths, training and publication" in report.text()
+
+
+# -- lines of other engines, and of several ------------------------------------------------------------------
+
+V0 = (
+    "INFO 03-01 10:00:{:02d} metrics.py:400] Avg prompt throughput: 2.5 tokens/s, Avg generation throughput: {:.1f} "
+    "tokens/s, Running: {} reqs, Swapped: 0 reqs, Pending: 3 reqs, GPU KV cache usage: 40.1%, CPU KV cache usage: 9.0%."
+)
+V1 = (
+    "INFO 03-01 10:{:02d}:{:02d} [loggers.py:271] {}Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: "
+    "{:.1f} tokens/s, Running: {} reqs, Waiting: 0 reqs, Deferred: 1 reqs, GPU KV cache usage: 25.0%"
+)
+
+
+def stat_file(folder: Path, lines: list[str]) -> Path:
+    file = folder / "engines.log"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return file
+
+
+def test_lines_of_the_former_vllm_are_read(tmp_path: Path) -> None:
+    lines = read_stat_lines(stat_file(tmp_path, [V0.format(5 * n, 400.0 + n, 20) for n in range(4)]))
+    stat = lines.engines[""][1]
+    assert (stat.running, stat.generation_rate, stat.prompt_rate, stat.kv_share) == (20, 401.0, 2.5, 0.401)
+    assert len(list(lines.intervals(1000))) == 3
+
+
+@pytest.mark.parametrize("names", [("Engine 000: ", "Engine 001: "), ("(A pid=1) ", "(A pid=2) "), ("", "")])
+def test_lines_of_several_engines_are_never_one_engines(names: tuple[str, str], tmp_path: Path) -> None:
+    prefix = ["", ""] if names[0].startswith("Engine") else list(names)
+    engine = list(names) if names[0].startswith("Engine") else ["", ""]
+    written = [
+        prefix[rank] + V1.format(n // 6, 10 * n % 60, engine[rank], (1000.0, 60.0)[rank], (100, 3)[rank])
+        for n in range(8)
+        for rank in range(2)
+    ]
+    lines = read_stat_lines(stat_file(tmp_path, written))
+    assert {round(one.step_seconds, 3) for _, one in lines.intervals(1000)} == {0.1, 0.05}
+    assert ("2 engines" if names[0] else "several engines write lines without a name") in lines.notes[0]
+
+
+def test_lines_that_sum_up_engines_are_divided(tmp_path: Path) -> None:
+    written = [V1.format(n, 0, "4 Engines Aggregated: ", 4000.0, 100) for n in range(3)]
+    lines = read_stat_lines(stat_file(tmp_path, written))
+    interval = next(lines.intervals(1000))[1]
+    assert (interval.running, interval.step_seconds, interval.kv_tokens) == (25.0, 0.025, 250.0)
+    assert "sum up 4 engines" in lines.notes[0]
+
+
+def test_speculative_decoding_gives_more_than_a_token_a_step(tmp_path: Path) -> None:
+    accepted = "INFO 03-01 10:00:00 [metrics.py:96] SpecDecoding metrics: Mean acceptance length: 2.50, Accepted: 9"
+    written = [line for n in range(3) for line in (V1.format(n, 0, "", 1000.0, 100), accepted)]
+    lines = read_stat_lines(stat_file(tmp_path, written))
+    assert next(lines.intervals(1000))[1].step_seconds == 0.25
+
+
+def test_sglangs_lines_give_the_step_law_back(tmp_path: Path) -> None:
+    file = logs.write_sglang_lines(tmp_path, logs.true_run(LONG))
+    assert format_of(file) == "sglang-stats"
+    lines = read_stat_lines(file)
+    assert set(lines.engines) == {"DP0", "DP1"}
+    assert lines.decode_log_interval == logs.DECODE_LOG_INTERVAL
+    estimates = {one.key: one for one in fit_stat_lines(lines, CAPACITY).estimates}
+    assert all(estimates[key].value == pytest.approx(value, rel=0.05) for key, value in LINES_TRUTH.items())
+
+
+@pytest.mark.parametrize("batch", ["Decode batch.", "Decode batch,", "Decode batch [77],"])
+def test_sglangs_lines_of_every_version_and_rank_are_read(batch: str, tmp_path: Path) -> None:
+    written = [
+        f"[2026-01-01 10:00:0{n}{rank}] {batch} #running-req: 8, #{full}token: {800 + n}, token usage: 0.1, "
+        f"accept len: 2.00, cuda graph: True, gen throughput (token/s): 160.00, #queue-req: 0"
+        for n in range(3)
+        for rank, full in ((" DP0 TP0", ""), (" DP0 TP1", ""), (" DP1 TP2 EP2", "full "))
+    ]
+    lines = read_stat_lines(stat_file(tmp_path, written))
+    assert {engine: len(stats) for engine, stats in lines.engines.items()} == {"DP0": 3, "DP1": 3}
+    assert {interval for _, interval in lines.intervals(0)} == {(0.1, 8.0, 800.5, 0.0), (0.1, 8.0, 801.5, 0.0)}
+    assert lines.notes[0].startswith("lines of other ranks of the same engine: 3")
+
+
+def test_an_interval_in_which_sglang_had_nothing_to_do_is_left_out(tmp_path: Path) -> None:
+    decode = (
+        "[x TP0] Decode batch, #running-req: 1, #token: 9, token usage: 0, gen throughput (token/s): {}, #queue-req: 0"
+    )
+    prefill = "[x TP0] Prefill batch, #new-seq: 1, #new-token: 18, #cached-token: 0, #running-req: {}, #queue-req: 0"
+    written = [decode.format(80.0), prefill.format(0), decode.format(1.0), prefill.format(1), decode.format(40.0)]
+    lines = read_stat_lines(stat_file(tmp_path, written))
+    assert [interval for _, interval in lines.intervals(0)] == [(1 / 40, 1.0, 9.0, 18 / 40)]
+
+
+def test_a_profile_of_sglangs_lines_says_so(tmp_path: Path) -> None:
+    report = calibrate(
+        logs.write_sglang_lines(tmp_path, logs.true_run(LONG)), logs.base_scenario(LONG), tmp_path / "out"
+    )
+    assert "statistics lines of sglang" in report.title
+    assert load_profile(tmp_path / "out" / "profile.json").provenance.source == "sglang's statistics lines (sglang.log)"
+    assert any("2 engines, lines of each: DP0" in note for note in report.notes)
 
 
 # -- timelines --------------------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ import simulated_logs as logs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.logs.engine_law import fit_stat_lines
 from calibration.logs.engine_lines import read_stat_lines
+from calibration.logs.engine_step_model import fit_stat_lines
 from calibration.logs.formats import ENGINE_STATS, FORMAT_NAMES, READERS, format_of
 from calibration.logs.frameworks import framework_of
 from calibration.logs.records import TrainingLog
+from calibration.logs.steps import read_steps
 from rlsim.core.errors import ParameterError, RlsimError
 
 ENGINE_LINE = (
@@ -82,7 +83,23 @@ def test_a_console_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
     log = read(file)
     assert known(console, log) == console.expected(rows)
     assert framework_of(log.names(), log.origin).name.split(" ")[0] == name.split(",")[0]
-    assert any("8 steps between 4 and 11 came again" in note for note in log.notes)
+    assert any("came again with other values: 8, from 4 to 11" in note for note in log.notes)
+
+
+def test_steps_of_a_reasoning_that_is_printed_are_not_the_runs(tmp_path: Path) -> None:
+    console, file = writers.CONSOLES["verl"], tmp_path / "run.log"
+    rows = rows_for(console)
+    chatter = [
+        "Step 1:",
+        "INFO Step 2: ",
+        "{'a': 1}",
+        "=========== Step 3/4 ===========",
+        "step 3: {'x': 1}",
+        '{"step": 1}',
+    ]
+    file.write_text("\n".join(line for block in console.blocks(rows) for line in (*block, *chatter)) + "\n")
+    assert format_of(file) == "verl"
+    assert known(console, read(file)) == console.expected(rows)
 
 
 @pytest.mark.parametrize("newline", ["\r\n", "\n"])
@@ -257,15 +274,17 @@ def test_two_steps_on_one_line_and_a_line_that_is_cut(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("step:1 - a:1.5step:2 - a:2.5\nstep:3 - a:3")
     log = read(tmp_path / "run.log")
     assert log.rows == {1: {"a": 1.5}, 2: {"a": 2.5}}
-    assert log.notes == ("1 lines at the end of a file without a line's end, first at line 2: 'step:3 - a:3'",)
+    assert log.notes == ("lines at the end of a file without a line's end: 1, first at line 2: 'step:3 - a:3'",)
 
 
 def test_lines_that_are_not_understood_are_counted(tmp_path: Path) -> None:
     lines = ['{"step": 1, "a": 1}', "oops", '{"a": 2}', "[1]", '{"step": NaN, "a": 3}', '{"step": 2, "a": 4']
     (tmp_path / "m.jsonl").write_text("\n".join(lines))
-    assert [note.split(": ")[0] for note in read(tmp_path / "m.jsonl").notes] == [
-        "3 lines that are no JSON object, first at line 2",
-        "2 rows without step, first at line 3",
+    assert [
+        note.partition("line ")[0] + note.partition("line ")[2][:1] for note in read(tmp_path / "m.jsonl").notes
+    ] == [
+        "lines that are no JSON object: 3, first at 2",
+        "rows without step: 2, first at 3",
     ]
 
 
@@ -281,7 +300,7 @@ def test_steps_spread_over_calls_of_the_tracker_are_one_row(tmp_path: Path) -> N
         "perf/rollout_time": 1.0,
         "perf/step_time": 2.0,
     }
-    assert any(note.startswith("1 rows without rollout/step, first at line 3") for note in log.notes)
+    assert any(note.startswith("rows without rollout/step: 1, first at line 3") for note in log.notes)
 
 
 @pytest.mark.parametrize("name", ["wandb-summary.json", "run-a1b2.wandb"])
@@ -319,6 +338,65 @@ def test_a_trainer_that_is_resumed_counts_from_its_epoch(tmp_path: Path) -> None
     (tmp_path / "a.log").write_text("".join(line.format(*one) for one in printed))
     log = read(tmp_path / "a.log")
     assert [row["step_time"] for row in log.rows.values()] == [10.0, 21.0, 22.0, 23.0]
-    assert log.notes == (
-        "2 steps between 2 and 3 came again with other values (a restart, or several processes): the last ones count",
+    assert log.notes[0].startswith("steps that came again with other values: 2, from 2 to 3")
+
+
+def test_orchestrator_and_trainer_of_a_folder_are_one_log(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "trainer").mkdir(parents=True)
+    (tmp_path / "logs" / "orchestrator.log").write_text(
+        "INFO Step 3 | Time: 9.50s | Reward: 0.5 | Seq. Length: 9.0 t\n"
     )
+    (tmp_path / "logs" / "trainer" / "rank_0.log").write_text("INFO Step 3 | Time: 4.00s | Loss: 0.5\n")
+    (tmp_path / "config.json").write_text("{}")
+    assert read(tmp_path).rows[3] == {
+        "orchestrator/Time": 9.5,
+        "orchestrator/Reward": 0.5,
+        "orchestrator/Seq. Length": 9.0,
+        "trainer/Time": 4.0,
+        "trainer/Loss": 0.5,
+    }
+
+
+def test_charts_of_one_run_in_a_folder_are_one_log(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Step,r - a,r - a__MIN\n1,1.5,1\n2,2.5,1\n")
+    (tmp_path / "b.csv").write_text("Step,r - b\n1,10\n2,20")
+    log = read(tmp_path)
+    assert log.rows == {1: {"a": 1.5, "b": 10.0}, 2: {"a": 2.5}}
+    assert log.notes[1].startswith("lines at the end of a file without a line's end: 1, first at b.csv:3")
+
+
+def test_faulty_event_files_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the logs extra")
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"no events at all" * 9)
+    with pytest.raises(ParameterError, match="no training steps"):
+        read(tmp_path)
+
+
+def test_a_quantity_that_few_rows_have_is_left_out(tmp_path: Path) -> None:
+    console = writers.CONSOLES["verl"]
+    rows = [
+        (step, {k: v for k, v in row.items() if k != "timing_s/ref" or step < 4}) for step, row in rows_for(console)
+    ]
+    (tmp_path / "run.log").write_text(mixed(console.blocks(rows)))
+    steps = read_steps(read(tmp_path / "run.log"), synchronous=True)
+    assert not steps.has("reference")
+    assert "timing_s/ref is not used: few rows have it" in steps.notes
+
+
+def test_rows_of_evaluations_are_no_steps(tmp_path: Path) -> None:
+    console = writers.CONSOLES["verl"]
+    rows = [(0, {"val-core/acc": 0.5}), *rows_for(console)]
+    (tmp_path / "run.log").write_text("\n".join(line for block in console.blocks(rows) for line in block) + "\n")
+    steps = read_steps(read(tmp_path / "run.log"), synchronous=True, skip=0)
+    assert 0 not in steps.numbers
+    assert any(note.startswith("rows without any of the framework's columns: 1") for note in steps.notes)
+
+
+@pytest.mark.parametrize("name", writers.CONSOLES)
+def test_steps_of_every_console_have_times_and_lengths(name: str, tmp_path: Path) -> None:
+    console = writers.CONSOLES[name]
+    (tmp_path / "run.log").write_text(mixed(console.blocks(rows_for(console))))
+    steps = read_steps(read(tmp_path / "run.log"), synchronous=False, skip=0)
+    assert steps.count >= 9
+    assert steps.has("step")
+    assert steps.has("response_mean") or steps.has("total_mean")

@@ -1,4 +1,4 @@
-"""The step law of an engine from its own statistics lines: throughput over what was running.
+"""The step time model of an engine from its own statistics lines: throughput over what was running.
 
 With ``R`` running, a token each a step, steps follow each other every ``R / rate`` seconds; base, ``R`` sequences, KV
 tokens and the step's prompt tokens each have their share of it.
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 FEWEST_INTERVALS = 9
 COLUMNS = ("base_seconds", "per_sequence_seconds", "per_kv_token_seconds", "per_prefill_token_seconds")
-"""Coefficients of the affine law, as a scenario names them."""
+"""Coefficients of the affine model, as a scenario names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFit:
-    """An affine step law, and how it does on the last third of the intervals."""
+    """An affine step time model, and how it does on the last third of the intervals."""
 
     law: StepTimeModel
     estimates: tuple[LogEstimate, ...]
@@ -38,13 +38,14 @@ class LineFit:
 
 
 def fit_stat_lines(lines: StatLines, kv_tokens: int) -> LineFit:
-    """The law of least relative squares over the first two thirds of the intervals.
+    """The model of least relative squares over the first two thirds of the intervals.
 
     Raises ``ParameterError`` for fewer than nine steady intervals, and when as many requests run in all of them.
     """
     steady = list(lines.intervals(kv_tokens))
     if len(steady) < FEWEST_INTERVALS:
-        said = f"{len(steady)} intervals with steadily running requests"
+        count = sum(map(len, lines.engines.values()))
+        said = f"{len(steady)} intervals with steadily running requests in {count} statistics lines"
         raise ParameterError(lines.origin, said, f"at least {FEWEST_INTERVALS}")
     places, table = [place for place, _ in steady], np.array([interval for _, interval in steady], dtype=float)
     last = len(steady) // 3
