@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibration.logs.costs import SCALE
+from calibration.logs.engine_factor import fit_lines
 from calibration.logs.engine_lines import StatLines, read_stat_lines
-from calibration.logs.engine_step_model import LineFit, fit_stat_lines
+from calibration.logs.engine_step_model import LineFit
 from calibration.logs.formats import ENGINE_STATS, READERS, TIMELINES, format_of
+from calibration.logs.plausibility import Implausible
 from calibration.logs.profiles import PROFILE, log_profile, profile_source
 from calibration.logs.report import LogReport, report_of
 from calibration.logs.reproduce import reproduce
@@ -102,7 +104,7 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, P
     resolved, lines = resolve(base), read_stat_lines(path)
     limits = resolved.pools[0].limits
     capacity = lines.kv_tokens or limits.kv_blocks * limits.block_size
-    fit = fit_stat_lines(lines, capacity)
+    fit = fit_lines(lines, capacity, resolved.pools[0].law)
     profile = log_profile(
         override(base, {"model": resolved.architecture.name}),
         resolved.pools[0].device.name,
@@ -116,10 +118,11 @@ def _from_stat_lines(path: Path, base: Scenario) -> tuple[LogReport, Scenario, P
         notes=f"{fit.intervals} intervals of {lines.origin}",
     )
     scenario = override(base, {"rollout.step_time": profile_source(base.rollout.step_time.noise_cv)})
-    return _lines_report(lines, fit), scenario, profile
+    engines = resolved.shape.replicas * base.rollout.data_parallel
+    return _lines_report(lines, fit, engines), scenario, profile
 
 
-def _lines_report(lines: StatLines, fit: LineFit) -> LogReport:
+def _lines_report(lines: StatLines, fit: LineFit, engines: int) -> LogReport:
     columns = {
         "step": "running requests over generation throughput",
         "prefill": "prompt throughput" if lines.engine == "vllm" else "#new-token of the prefill lines",
@@ -134,8 +137,13 @@ def _lines_report(lines: StatLines, fit: LineFit) -> LogReport:
         )
         if lines.kv_tokens is None:
             notes.append("the log does not say the KV cache size: the base scenario's is used")
+    logged = len(lines.engines)
+    more = f"the log has {logged} engines, the base {engines} (replicas x data_parallel): correct the base's rollout"
+    last = fit.intervals // 3
     return LogReport(
-        title=f"{lines.origin}: statistics lines of {lines.engine}, {fit.intervals} steady intervals",
+        title=f"{lines.origin}: statistics lines of {lines.engine}, {logged} engine{'s' * (logged > 1)}",
+        summary=f"the last {last} of {fit.intervals} steady intervals. A step is off by: {fit.hold_out}",
+        warnings=(Implausible("more engines than the base", more),) if logged > engines else (),
         columns=columns,
         estimates=fit.estimates,
         unidentified=(*fit.unidentified, said),

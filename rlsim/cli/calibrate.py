@@ -195,7 +195,15 @@ def calibrate_learning(
 
 
 def calibrate_logs(
-    path: Annotated[Path, typer.Argument(help="A log file, or a folder with one.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A log file; or a folder: of a serving run (requests.jsonl and meta.json), of TensorBoard's event "
+            "files at any depth, or of the files of one console (.log, .out, .err, .txt or no suffix), CSV or JSON "
+            "lines, read in their order.",
+            show_default=False,
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", help="Directory for scenario, profile and report.", show_default=False)],
     base: Annotated[
         Path | None,

@@ -15,6 +15,7 @@ import simulated_logs as logs
 from typer.testing import CliRunner
 
 from calibration.logs.calibrate import calibrate
+from calibration.logs.engine_factor import fit_lines
 from calibration.logs.engine_lines import read_stat_lines
 from calibration.logs.engine_step_model import fit_stat_lines
 from calibration.logs.formats import format_of
@@ -92,14 +93,29 @@ def test_mixed_up_fields_of_statistics_lines_are_refused_or_miss(vllm_log: Path,
     assert missed
 
 
-def test_statistics_lines_of_one_batch_size_are_refused(tmp_path: Path) -> None:
+def test_statistics_lines_of_one_batch_size_tell_a_factor(tmp_path: Path) -> None:
     line = (
         "INFO Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {:.1f} tokens/s, "
         "Running: 32 reqs, Waiting: 0 reqs, GPU KV cache usage: {:.1f}%"
     )
     (tmp_path / "vllm.log").write_text("\n".join(line.format(1200 - n, 10 + n) for n in range(20)))
+    lines, base = read_stat_lines(tmp_path / "vllm.log"), StepTimeModel.affine(4e-3, 2e-4, 1e-7, 2e-5)
     with pytest.raises(ParameterError, match=r"Running varies by 0\.00%"):
-        fit_stat_lines(read_stat_lines(tmp_path / "vllm.log"), CAPACITY)
+        fit_stat_lines(lines, CAPACITY)
+    fit = fit_lines(lines, CAPACITY, base)
+    (factor,) = fit.estimates
+    mean_step, mean_kv = float(np.mean([32 / (1200 - n) for n in range(1, 14)])), 0.165 * CAPACITY
+    assert factor.value == pytest.approx(mean_step / base.decode_seconds(32, mean_kv), rel=0.02)
+    assert fit.law.decode_seconds(32, mean_kv) == pytest.approx(mean_step, rel=0.02)
+    assert "Running varies" in fit.unidentified[0]
+
+
+def test_more_engines_than_the_base_has_are_said(vllm_log: Path, tmp_path: Path) -> None:
+    more = [vllm_log.read_text().replace("Engine 000", f"Engine {n:03d}") for n in range(1, 5)]
+    vllm_log.write_text("".join([vllm_log.read_text(), *more]))
+    report = calibrate(vllm_log, logs.base_scenario(LONG), tmp_path / "out")
+    assert [one.kind for one in report.warnings] == ["more engines than the base"]
+    assert report.text().splitlines()[1].startswith("held out: the last")
 
 
 def test_a_profile_of_statistics_lines_is_a_profile(vllm_log: Path, tmp_path: Path) -> None:
