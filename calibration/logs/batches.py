@@ -80,14 +80,14 @@ def _deals(steps: LoggedSteps, lengths: LengthFit, plan: ResolvedScenario, row: 
     longest = None
     if lengths.longest_tokens is not None:
         longest, at_top = round(float(lengths.longest_tokens[row])), max(1, at_top)
-    even = lengths.law.uncapped((np.arange(count) + 0.5) / count)
-    tokens = _with_mean(even, mean, longest or lengths.law.cap_tokens, at_top)
+    even = lengths.distribution.uncapped((np.arange(count) + 0.5) / count)
+    tokens = _with_mean(even, mean, longest or lengths.distribution.cap_tokens, at_top)
     for _ in range(min(MOST_DEALS, max(FEWEST_DEALS, DEALT_SAMPLES // count))):
         common, own = rng.standard_normal((groups, 1)), rng.standard_normal((groups, members))
         scores = (np.sqrt(share) * common + np.sqrt(1 - share) * own).reshape(-1)
         if longest is None:
-            drawn = lengths.law.uncapped(np.minimum(ndtr(np.sort(scores)), 1 - 1e-12))
-            tokens = _with_mean(drawn, mean, lengths.law.cap_tokens, at_top)
+            drawn = lengths.distribution.uncapped(np.minimum(ndtr(np.sort(scores)), 1 - 1e-12))
+            tokens = _with_mean(drawn, mean, lengths.distribution.cap_tokens, at_top)
         yield tokens[scores.argsort().argsort()].reshape(groups, members)
 
 

@@ -93,8 +93,7 @@ def fit_generation(
     rows = _fitted(steps, priced) & ~impossible_rows(steps, priced, least_seconds)
     if rows.sum() < 2:
         why = f"{name} is faster than memory can be read in nearly all of the fitted steps"
-        told = "a log without replayed rollouts"
-        return CostFit(unidentified=(OpenQuantity(SPEED, why, told_by=told),))
+        return CostFit(unidentified=(OpenQuantity(SPEED, why, told_by="a log without replayed rollouts"),))
     vague = "" if knows_longest else "the longest response of each step is not logged"
     whole = Phase(name, seconds[rows], work[rows], count[rows], inseparable=vague)
     phase, disturbed = without_disturbed(whole)

@@ -1,4 +1,4 @@
-"""A factor on the base's step law from an engine's own statistics lines, where they do not tell a law of their own.
+"""A factor on the base's step time model from an engine's statistics lines, where they tell no model of their own.
 
 Lines in which about as many requests always run, or few of them, still say how long a step of that batch takes.
 """
@@ -24,7 +24,7 @@ FEWEST = 3
 
 
 def fit_lines(lines: StatLines, kv_tokens: int, base: StepTimeModel) -> LineFit:
-    """The law that the lines tell, or a factor on ``base``; ``ParameterError`` with fewer than three intervals."""
+    """The model that the lines tell, or a factor on ``base``; ``ParameterError`` with fewer than three intervals."""
     try:
         return fit_stat_lines(lines, kv_tokens)
     except ParameterError as refused:
@@ -36,13 +36,13 @@ def fit_lines(lines: StatLines, kv_tokens: int, base: StepTimeModel) -> LineFit:
     priced = np.array([_priced(base, interval) for _, interval in steady])
     fitted = len(steady) - len(steady) // 3
     line = least_squares(measured[:fitted], [priced[:fitted]])
-    factor = line.estimate(0, SCALE, f"{fitted} intervals of the engine's statistics, over the base's law")
-    law = replace(
+    factor = line.estimate(0, SCALE, f"{fitted} intervals of the engine's statistics, over the base's model")
+    fitted_model = replace(
         base.calibrated(factor.value),
         provenance=Provenance("fitted", f"{base.provenance.source}, times a factor of {lines.origin}"),
     )
     errors = hold_out(factor.value * priced[fitted:], measured[fitted:], [place for place, _ in steady[fitted:]])
-    return LineFit(law, (factor,), (f"a law of its own: {why}",), errors, len(steady))
+    return LineFit(fitted_model, (factor,), (f"a model of its own: {why}",), errors, len(steady))
 
 
 def _priced(base: StepTimeModel, interval: Interval) -> float:

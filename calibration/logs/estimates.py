@@ -87,8 +87,8 @@ class OpenQuantity:
     told_by: str = ""
 
     def __str__(self) -> str:
-        told = f"; {self.told_by} would tell" if self.told_by else ""
-        return f"{self.name}: {self.why}; {self.kept}{told}"
+        source = f"; {self.told_by} would tell" if self.told_by else ""
+        return f"{self.name}: {self.why}; {self.kept}{source}"
 
 
 @dataclass(frozen=True, slots=True)

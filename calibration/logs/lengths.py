@@ -1,8 +1,8 @@
-"""The length law of responses from what steps log of them: a mean, and how far the longest or the cut ones are.
+"""Lengths of responses from what steps log of them: a mean, and how far the longest or the cut ones are.
 
 A mean and a cap leave the spread open. The longest of n samples, the share that the cap cut, or a standard deviation
-gives it, for a family of laws that has to be assumed: here the capped lognormal. What a log does not tell stays as in
-the base.
+gives it, for a family of distributions that has to be assumed: here the capped lognormal. What a log does not tell
+stays as in the base.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MOSTLY_AT_CAP = 0.5
 TREND = 0.05
 """Relative change over the log from which it is reported."""
 LEAST_TAIL, TAIL_RATIO = 0.005, 2.0
-"""Share of cut responses, and ratio of the law's to the log's, from which the law's tail is said to be off."""
+"""Share of cut responses, and ratio of the distribution's to the log's, from which its tail is said to be off."""
 TOLD_SPREAD = "a log with the longest response of each step, or the share that the cap cut"
 TOLD_PROMPT = "a log with the mean prompt length"
 
 
 @dataclass(frozen=True, slots=True)
 class LengthFit:
-    """The law, and what was and was not identified."""
+    """The distribution, and what was and was not identified."""
 
-    law: LengthDistribution
+    distribution: LengthDistribution
     settings: dict[str, object]
     """Keys of the scenario."""
     estimates: tuple[LogEstimate, ...]
@@ -69,26 +69,26 @@ def fit_lengths(steps: LoggedSteps, scenario: Scenario) -> LengthFit:
         return _as_given(steps, scenario, prompts, settings, (*open_prompts, _open_lengths(why)))
     mean = mean_of(MEAN, means[steps.fitted], _columns(steps, "response_mean", "total_mean", "tokens"))
     sigma = None if cap is None else _sigma(steps, scenario, means, longest, cap)
-    law, responses = _law(scenario, mean.value, sigma, cap)
+    distribution, responses = _distribution(scenario, mean.value, sigma, cap)
     spread = OpenQuantity(
         SIGMA, "neither the longest response, nor the share cut, nor a deviation says it", told_by=TOLD_SPREAD
     )
     return LengthFit(
-        law,
+        distribution,
         settings | {"workload.response_tokens": responses},
         (mean,) if sigma is None else (mean, sigma),
         (*open_prompts, *open_cap, *(() if sigma else (spread,))),
-        (*notes, *_trend(means, steps), *_tail(steps, law, cap)),
+        (*notes, *_trend(means, steps), *_tail(steps, distribution, cap)),
         prompts,
         means,
         longest,
     )
 
 
-def _law(
+def _distribution(
     scenario: Scenario, mean: float, sigma: LogEstimate | None, cap: int | None
 ) -> tuple[LengthDistribution, dict[str, object]]:
-    """The fitted law, and how a scenario says it."""
+    """The fitted distribution, and how a scenario says it."""
     if sigma is not None and cap is not None:
         numbers = {"mean_tokens": round(mean, 1), "sigma": round(sigma.value, 4), "cap_tokens": cap}
         return fit_lognormal(None, mean, sigma.value, cap), {"law": "lognormal", **numbers}
@@ -107,9 +107,9 @@ def _as_given(
     kept: tuple[OpenQuantity, ...],
 ) -> LengthFit:
     lengths = scenario.workload.response_tokens
-    law = lengths_from_fields(lengths.law, lengths.fields, "workload.response_tokens")
-    means = np.full(steps.count, law.mean_tokens())
-    return LengthFit(law, settings, (), kept, (), prompts, means, None)
+    distribution = lengths_from_fields(lengths.law, lengths.fields, "workload.response_tokens")
+    means = np.full(steps.count, distribution.mean_tokens())
+    return LengthFit(distribution, settings, (), kept, (), prompts, means, None)
 
 
 def _open_lengths(why: str) -> OpenQuantity:
@@ -177,12 +177,12 @@ def _cap(
 ) -> tuple[int | None, tuple[OpenQuantity, ...]]:
     """The base's cap, or the longest response where that is above it or the base has none."""
     cap, key = scenario.workload.response_tokens.fields.get("cap_tokens"), "workload.response_tokens.cap_tokens"
-    seen = None if longest is None else int(longest.max())
+    top = None if longest is None else int(longest.max())
     if not isinstance(cap, int):
-        return seen, () if seen else (OpenQuantity(key, "the base has none, and no longest response is logged"),)
-    if seen is not None and seen > 1.05 * cap:
-        why = f"the base says {cap}, but a response has {seen} tokens"
-        return seen, (OpenQuantity(key, why, f"the longest logged, {seen}", "the run's configuration"),)
+        return top, () if top else (OpenQuantity(key, "the base has none, and no longest response is logged"),)
+    if top is not None and top > 1.05 * cap:
+        why = f"the base says {cap}, but a response has {top} tokens"
+        return top, (OpenQuantity(key, why, f"the longest logged, {top}", "the run's configuration"),)
     return cap, ()
 
 
@@ -200,15 +200,15 @@ def _sigma(
         values = steps.values["response_std"][fitted]
         chances = (np.arange(4000) + 0.5) / 4000
         source = f"{steps.columns['response_std']}, a lognormal assumed"
-        return _solved(values, lambda law: float(law.quantile(chances).std()), means[fitted], cap, source)
+        return _solved(values, lambda lognormal: float(lognormal.quantile(chances).std()), means[fitted], cap, source)
     at_cap = 1.0 if longest is None else float((longest[fitted] >= 0.995 * cap).mean())
     if longest is not None and at_cap < MOSTLY_AT_CAP:
         scores, name = _largest_scores(scenario), _columns(steps, "response_max", "total_max")
         source = f"{name}: the longest of {samples} samples, a lognormal assumed"
         values = np.log(np.minimum(longest[fitted], cap))
 
-        def log_longest(law: Lognormal) -> float:
-            tokens = np.clip(law.median_tokens * np.exp(law.sigma * scores), 1, law.cap_tokens)
+        def log_longest(lognormal: Lognormal) -> float:
+            tokens = np.clip(lognormal.median_tokens * np.exp(lognormal.sigma * scores), 1, lognormal.cap_tokens)
             return float(np.log(tokens).mean())
 
         return _solved(values, log_longest, means[fitted], cap, source)
@@ -241,7 +241,7 @@ def _solved(
     source: str,
     least_reach: float = 0.0,
 ) -> LogEstimate:
-    """The sigma whose law has the observed means of the lengths and of a statistic that grows with sigma.
+    """The sigma whose lognormal has the observed means of the lengths and of a statistic that grows with sigma.
 
     Its interval is that of both means: how sigma turns with each is taken along every step's own errors.
     """
@@ -272,14 +272,16 @@ def _trend(means: NDArray[np.float64], steps: LoggedSteps) -> tuple[str, ...]:
     change = float(line.coefficients[0]) * steps.count
     if abs(change) < TREND or line.low[0] < 0 < line.high[0]:
         return ()
-    return (f"responses changed by {change:+.0%} over the log: the law is of the fitted steps; see workload.drift",)
+    return (
+        f"responses changed by {change:+.0%} over the log: lengths are those of the fitted steps; see workload.drift",
+    )
 
 
-def _tail(steps: LoggedSteps, law: LengthDistribution, cap: int | None) -> tuple[str, ...]:
-    """Where the law cuts far more or fewer responses than the log says, its tail is not the run's."""
-    if not (steps.has("clipped") and isinstance(law, Lognormal) and cap):
+def _tail(steps: LoggedSteps, distribution: LengthDistribution, cap: int | None) -> tuple[str, ...]:
+    """Where the distribution cuts far more or fewer responses than the log says, its tail is not the run's."""
+    if not (steps.has("clipped") and isinstance(distribution, Lognormal) and cap):
         return ()
-    logged, fitted = float(steps.values["clipped"][steps.fitted].mean()), law.truncated_share()
+    logged, fitted = float(steps.values["clipped"][steps.fitted].mean()), distribution.truncated_share()
     if max(logged, fitted) < LEAST_TAIL or 1 / TAIL_RATIO < (logged + LEAST_TAIL) / (fitted + LEAST_TAIL) < TAIL_RATIO:
         return ()
-    return (f"the tail is not lognormal: the fitted law cuts {fitted:.1%} of the responses, the log says {logged:.1%}",)
+    return (f"the tail is not lognormal: the fitted one cuts {fitted:.1%} of the responses, the log says {logged:.1%}",)

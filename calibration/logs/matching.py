@@ -49,8 +49,8 @@ def fit_by_matching(steps: LoggedSteps, scenario: Scenario) -> CostFit:
     if match.elasticity < LEAST_ELASTICITY:
         twice = 2**match.elasticity
         why = f"the trainer sets the pace (engines twice as slow change the step by a factor of {twice:.2f})"
-        told = "a log of generation itself, or of the engines (vLLM's statistics lines)"
-        return CostFit(unidentified=(OpenQuantity(SPEED, why, told_by=told),))
+        source = "a log of generation itself, or of the engines (vLLM's statistics lines)"
+        return CostFit(unidentified=(OpenQuantity(SPEED, why, told_by=source),))
     reach = math.hypot(mean_reach(seconds), match.spread * target, TOLERANCE * target) / target / match.elasticity
     source = f"{steps.columns['step']}: simulated runs brought to its mean"
     factor = match.factor

@@ -68,7 +68,7 @@ def least_generation_seconds(
     active = architecture.active_parameters() / architecture.parameters()
     weights = priced.engine_steps * weight_bytes_per_gpu(architecture, *split) * active
     prompt, mean = lengths.prompt_tokens[priced.rows], lengths.response_tokens[priced.rows]
-    even = lengths.law.quantile((np.arange(2000) + 0.5) / 2000).astype(float)
+    even = lengths.distribution.quantile((np.arange(2000) + 0.5) / 2000).astype(float)
     square = float((even**2).mean() / even.mean() ** 2)
     samples = plan.shape.prompts_per_step * plan.shape.group_size
     contexts = samples * (prompt * mean + square * mean**2 / 2) / plan.shape.replicas

@@ -240,7 +240,7 @@ def _survivors(lengths: LengthFit, runs: list[Metrics], fitted: slice) -> tuple[
         return ()
     why = f"with the logged {logged:.0f} tokens generated on average, the simulated run trains on {trained:.0f}"
     said = f"this policy trains on the shorter ones ({why})"
-    kept = "the law is that of the trained ones, too short"
+    kept = "the distribution is that of the trained ones, too short"
     return (OpenQuantity("the lengths that are generated", said, kept, "a log of every generated sample"),)
 
 

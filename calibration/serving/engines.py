@@ -22,7 +22,7 @@ from rlsim.engine.requests import EngineLimits, Request
 WAITING_WEIGHT = 4
 
 
-def replay(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynchronous: bool) -> Replayed:
+def replay(run: RecordedRun, limits: EngineLimits, step_model: StepTimeModel, asynchronous: bool) -> Replayed:
     """Simulate the requests of ``run`` on its data-parallel ranks, each with ``limits``.
 
     ``asynchronous``: step N+1 is decided while step N runs, so a request that arrives during N enters N+2. Raises
@@ -30,7 +30,7 @@ def replay(run: RecordedRun, limits: EngineLimits, law: StepTimeModel, asynchron
     """
     together = run.lockstep_ranks
     apart = run.settings.data_parallel // together
-    engines = [_Engine(index, limits, law, asynchronous, together) for index in range(apart)]
+    engines = [_Engine(index, limits, step_model, asynchronous, together) for index in range(apart)]
     placed = []
     for sample, timeline in enumerate(run.timelines):
         prompt = timeline.input_tokens
@@ -76,8 +76,10 @@ def _summed(engines: list[_Engine]) -> Iterator[Gauge]:
 class _Engine:
     """Ranks that step together, and the requests that are on their way to them."""
 
-    def __init__(self, index: int, limits: EngineLimits, law: StepTimeModel, asynchronous: bool, ranks: int) -> None:
-        quantised = law.quantise(limits.max_num_batched_tokens, limits.max_num_seqs)
+    def __init__(
+        self, index: int, limits: EngineLimits, step_model: StepTimeModel, asynchronous: bool, ranks: int
+    ) -> None:
+        quantised = step_model.quantise(limits.max_num_batched_tokens, limits.max_num_seqs)
         self.replica = Replica(index, limits, quantised, ranks)
         self.gauges: list[Gauge] = []
         self.windows: list[WindowRow] = []
