@@ -11,8 +11,8 @@ import numpy as np
 
 from calibration.fitting.robust_regression import hold_out
 from calibration.logs.costs import SCALE
-from calibration.logs.engine_step_model import LineFit, fit_stat_lines
 from calibration.logs.engine_lines import Interval, StatLines
+from calibration.logs.engine_step_model import LineFit, fit_stat_lines
 from calibration.logs.estimates import least_squares
 from rlsim.core.errors import ParameterError
 from rlsim.costs.evidence import Provenance
