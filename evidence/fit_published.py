@@ -8,7 +8,8 @@ from rlsim.core.errors import ParameterError
 from rlsim.scenario.document import Document
 from rlsim.scenario.published import Published
 from rlsim.scenario.schema import Scenario
-from rlsim.studies.compare import plans, varied
+from rlsim.studies.assumed import varied
+from rlsim.studies.compare import plans
 from rlsim.studies.measures import measure
 from rlsim.studies.runs.executor import local_executor
 from rlsim.studies.runs.record import requests_of

@@ -58,9 +58,10 @@ def compare(
     ``workers`` above 1 starts processes: in a script, only under ``if __name__ == "__main__":``.
     """
     plans_by_arm = plans(study) if isinstance(study, Document) else dict(study)
+    warnings = study.dropped_rows() if isinstance(study, Document) else []
     directory = None if out is None else Path(out)
     with local_executor(directory, workers) as runs:
-        comparison = compare_plans(plans_by_arm, runs, directory)
+        comparison = compare_plans(plans_by_arm, runs, directory, warnings)
     if out is not None:
         from rlsim.studies.save import save_comparison
 

@@ -240,9 +240,10 @@ def _compare(
     from rlsim.studies.output import json_text
     from rlsim.studies.text.comparison import as_text
 
-    resolved = plans(document, document.chosen(arm) if single else None)
+    chosen = document.chosen(arm) if single else None
+    resolved = plans(document, chosen)
     with executor(out, workers, cluster, ray_address, run_count(resolved)) as runs:
-        comparison = compare_plans(resolved, runs, out)
+        comparison = compare_plans(resolved, runs, out, document.dropped_rows([chosen] if chosen else ()))
     if out is not None:
         from rlsim.studies.save import save_comparison
 

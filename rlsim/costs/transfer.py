@@ -123,6 +123,11 @@ class SwitchCost:
     """Weights change layout between trainer and engine."""
     source: str = "given"
 
+    @property
+    def is_given(self) -> bool:
+        """Whether somebody set the seconds; else they follow from bytes."""
+        return self.source.startswith("given")
+
     def __post_init__(self) -> None:
         for name in ("sleep", "wake", "offload", "onload", "reshard"):
             non_negative(f"switching.{name}_seconds", getattr(self, f"{name}_seconds"))

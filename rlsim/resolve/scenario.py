@@ -219,7 +219,7 @@ def _sources(
         sources.append(Source(f"engine step{name}", str(provenance), provenance.is_estimate))
     sources += [training, Source("weight sync", sync.source, not sync.source.startswith("given"))]
     if policy.placement.shared:
-        sources.append(Source("role switch", switching.source, not switching.source.startswith("given")))
+        sources.append(Source("role switch", switching.source, not switching.is_given))
     return tuple(sources)
 
 

@@ -14,7 +14,7 @@ The scenario as it was understood, defaults and all, as text that loads to the s
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from io import StringIO
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ruamel.yaml import YAML
 
 from rlsim.core.errors import ParameterError, ScenarioError, nearest
+from rlsim.scenario.comparable import changed_keys
 from rlsim.scenario.errors import parameter_fault, parsed_path, schema_faults
 from rlsim.scenario.reader import parse_file, read_all, shown_kind
 from rlsim.scenario.tree import (
@@ -42,9 +43,12 @@ from rlsim.scenario.tree import (
 )
 
 if TYPE_CHECKING:
+    from rlsim.scenario.published import Published
     from rlsim.scenario.schema import Scenario
 
 
+MOST_KEYS = 3
+"""Changed keys that a line names."""
 KEY = "extends"
 
 
@@ -106,6 +110,8 @@ class Document:
     """The file with its overlays and what ``--set`` says inside arms; arms are not applied."""
     settings: Node
     """What ``--set`` says outside arms: it wins over every arm."""
+    written: Node
+    """The file itself, without overlays and ``--set``."""
 
     @property
     def tree(self) -> Plain:
@@ -169,10 +175,55 @@ class Document:
         ScenarioError for settings of an arm that it does not have.
         """
         faults: list[Fault] = []
-        laid = _with_settings(self.file, self.root, settings, faults)
+        laid = _with_settings(replace(self, settings=settings), faults)
         if faults:
             raise _refusal(faults)
         return replace(laid, settings=merge(self.settings, laid.settings))
+
+    def dropped_rows(self, only: Collection[str] = ()) -> list[str]:
+        """Published numbers of the arms, or of ``only`` some, that are left out, and which keys were changed."""
+        dropped = []
+        arms: list[str | None] = [name for name in self.arms() if not only or name in only]
+        for arm in arms or [None]:
+            outcome = _outcome(self._root(arm))
+            rows = [] if isinstance(outcome, list) else self._rows(arm, outcome)
+            for row, changed in rows:
+                if changed:
+                    keys = ", ".join(changed[:MOST_KEYS]) + ", ..." * (len(changed) > MOST_KEYS)
+                    whose = f"{arm}: the" if arm else "the"
+                    dropped.append(f"{whose} published {row.of} of {row.measured:g} is left out: {keys} changed.")
+        return dropped
+
+    def _with_rows_that_hold(self, arm: str | None, scenario: Scenario) -> Scenario:
+        """The scenario less the published numbers that were measured with something else."""
+        rows = tuple(row for row, changed in self._rows(arm, scenario) if not changed)
+        return scenario if rows == scenario.published else scenario.model_copy(update={"published": rows})
+
+    def _rows(self, arm: str | None, scenario: Scenario) -> Iterator[tuple[Published, list[str]]]:
+        """Published numbers of a scenario and the keys that differ from what the file that gives them states."""
+        if not scenario.published:
+            return
+        root = self._root(arm)
+        listed = root.children["published"].value
+        for row, node in zip(scenario.published, listed if isinstance(listed, list) else (), strict=True):
+            stated = self._stated(node.place, arm)
+            outcome = scenario if stated is None or plain(stated) == plain(root) else _outcome(stated)
+            if isinstance(outcome, list):  # A file that other layers complete.
+                outcome = _outcome(_filled(stated or root, root))
+            yield row, [] if isinstance(outcome, list) else changed_keys(outcome, scenario)
+
+    def _stated(self, place: Place, arm: str | None) -> Node | None:
+        """What is said as far as the file of ``place`` and those that it builds on go; None for a ``--set``."""
+        if place.line is None:
+            return None
+        shared = _shared(self.written, self.file)
+        is_shared = shared is not None and shared.place.file == place.file
+        base = self.written if place.file == self.file else self.root
+        base = shared if shared is not None and is_shared else base
+        root, arms = without(base, "arms"), base.children.get("arms")
+        own = arms.children.get(arm) if arms is not None and arm is not None and place.path[0] == "arms" else None
+        root = root if own is None else merge(root, own)
+        return root if is_shared else extended(root, self.file)
 
     def _root(self, arm: str | None) -> Node:
         base = without(self.root, "arms")
@@ -206,7 +257,11 @@ class Document:
             for fault in outcome if isinstance(outcome, list) else ():
                 if fault in refused:
                     refused[fault].append(arm)
-        scenarios = {arm: outcome for arm, outcome in outcomes.items() if not isinstance(outcome, list)}
+        scenarios = {
+            arm: self._with_rows_that_hold(arm, outcome)
+            for arm, outcome in outcomes.items()
+            if not isinstance(outcome, list)
+        }
         return scenarios, [self._in_arms(fault, of) for fault, of in refused.items()]
 
     def _in_arms(self, fault: Fault, refused: Sequence[str | None]) -> Fault:
@@ -239,19 +294,19 @@ def load(
     come all other faults of the document.
     """
     layers, settings, faults = read_all([path, *overlays], sets)
-    root = reduce(merge, layers)
-    root = with_arms(root, os.fspath(path))
-    document = _with_settings(os.fspath(path), root, settings, faults)
+    file = os.fspath(path)
+    root = with_arms(reduce(merge, layers), file)
+    document = _with_settings(Document(file, root, settings, with_arms(layers[0], file)), faults)
     if faults:
         raise _refusal(_all_faults(document, faults))
     return document
 
 
-def _with_settings(file: str, root: Node, settings: Node, faults: list[Fault]) -> Document:
+def _with_settings(document: Document, faults: list[Fault]) -> Document:
     """Settings inside arms go into the arms, which must exist."""
-    overrides = settings.children.get("arms")
+    root, overrides = document.root, document.settings.children.get("arms")
     if overrides is None:
-        return Document(file, root, settings)
+        return document
     arms = root.children.get("arms")
     known = arms.children if arms is not None else {}
     for name, node in overrides.children.items():
@@ -260,7 +315,7 @@ def _with_settings(file: str, root: Node, settings: Node, faults: list[Fault]) -
     if arms is not None:
         named = replace(overrides, value={k: v for k, v in overrides.children.items() if k in known})
         root = replace(root, value={**root.children, "arms": merge(arms, named)})
-    return Document(file, root, without(settings, "arms"))
+    return replace(document, root=root, settings=without(document.settings, "arms"))
 
 
 def _allowed_arms(arm: str | None, names: Iterable[str]) -> str:

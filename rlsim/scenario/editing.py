@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from rlsim.core.errors import ScenarioError
+from rlsim.scenario.comparable import changed_keys
 from rlsim.scenario.document import KEY, Document, load, names_file, resolved_yaml
 from rlsim.scenario.tree import CHOICES
 
@@ -47,8 +48,12 @@ def write_edited(
 ) -> None:
     """Write ``scenario``, ``comments`` beside the keys that they are of and ``header`` as comments at the top.
 
+    Published numbers of the original are left out where its model, cluster, workload or policy changed.
+
     A text that would not load to the same scenario (anchors that several sections share) is written in full instead.
     """
+    if original is not None and changed_keys(original.scenario(), scenario):
+        scenario = scenario.model_copy(update={"published": ()})
     yaml = YAML()
     yaml.width = WIDTH
     yaml.preserve_quotes = True

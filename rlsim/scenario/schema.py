@@ -342,7 +342,11 @@ class Scenario(Section):
     live: Live = Field(default=Live(), description="What a live run needs; a simulated one does not read it")
     learning: Learning | None = Field(default=None, description="What batches are worth; None: no rewards")
     published: tuple[Published, ...] = Field(default=(), strict=False, description="Measured numbers to compare with")
-    sensitivity: tuple[Sensitivity, ...] = Field(default=(), strict=False, description="Assumed inputs to vary")
+    sensitivity: tuple[Sensitivity, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="Assumed inputs to vary; the place of a fixed overhead is varied too, unless the list is empty",
+    )
     headline: Headline | None = Field(default=None, description="A published speed-up to bracket")
     framework: Name | None = Field(default=None, description="The training framework that ran it, for reports")
     entry: PublishedEntry | None = Field(

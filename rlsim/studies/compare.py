@@ -12,8 +12,8 @@ from rlsim.core.errors import ParameterError
 from rlsim.resolve import ResolvedScenario, ResolveError, Source, resolve
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
-from rlsim.scenario.override import UnsetKeyError, override
-from rlsim.scenario.schema import Published, Scenario
+from rlsim.scenario.schema import Published
+from rlsim.studies.assumed import sensitivity_off, variations
 from rlsim.studies.runs.executor import RunExecutor, local_executor
 from rlsim.studies.runs.record import ALL_MEASURES, RunKey, RunRecord, RunRequest, requests_of
 
@@ -58,9 +58,15 @@ class Shift:
     arm: str
     key: str
     value: float
+    label: str
+    """The value in words."""
     reason: str
     change: float
     """Relative, paired with the same replication of the arm as written."""
+
+    def is_alike(self, other: Shift) -> bool:
+        """Whether both are of one input at one other value."""
+        return (self.key, self.label) == (other.key, other.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ class Comparison:
     name: str
     arms: tuple[Arm, ...]
     shifts: tuple[Shift, ...]
+    warnings: tuple[str, ...] = ()
 
     def speedup_over_first(self, arm: Arm) -> Estimate:
         """Step time of the first arm over this one's, from paired replications."""
@@ -79,13 +86,22 @@ class Comparison:
         """Seconds by which this arm's step is longer than the first one's, from paired replications."""
         return self._paired(paired_difference, arm, self.arms[0])
 
+    def shifted_speedup(self, shift: Shift) -> tuple[float, float]:
+        """Speed-up over the first arm in the first replication, as written and with an input at another value."""
+        arm = next(arm for arm in self.arms if arm.name == shift.arm)
+        written = self.arms[0].values(STEP)[0] / arm.values(STEP)[0]
+        of_first = [one.change for one in self.shifts if one.arm == self.arms[0].name and one.is_alike(shift)]
+        return written, written * (1 + (of_first[0] if of_first else 0.0)) / (1 + shift.change)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values by name."""
         return {
             "name": self.name,
             "rlsim": __version__,
             "arms": {arm.name: self._arm_dict(arm) for arm in self.arms},
+            "warnings": list(self.warnings),
             "sensitivity": [asdict(shift) for shift in self.shifts],
+            "sensitivity_off": sensitivity_off({arm.name: arm.plan for arm in self.arms}),
         }
 
     def _arm_dict(self, arm: Arm) -> dict[str, Any]:
@@ -112,37 +128,32 @@ def run_comparison(document: Document, out: Path | None = None, workers: int | N
         return compare_plans(plans(document), runs, out)
 
 
-def compare_plans(plans: Mapping[str, ResolvedScenario], runs: RunExecutor, out: Path | None = None) -> Comparison:
-    """Simulate resolved arms and put them together; with ``out``, every run leaves its files there as it ends."""
-    by_arm = replications(plans, out)
-    sensitivities = [
-        (name, assumed, value, f"{name}, {assumed.key}={value:g}")
-        for name, resolved in plans.items()
-        for assumed in resolved.scenario.sensitivity
-        for value in assumed.values
-    ]
+def compare_plans(
+    plans: Mapping[str, ResolvedScenario], runs: RunExecutor, out: Path | None = None, warnings: Sequence[str] = ()
+) -> Comparison:
+    """Simulate resolved arms and put them together; with ``out``, every run leaves its files there as it ends.
+
+    ``warnings`` are what the reader must know of the document that the arms are from.
+    """
+    by_arm, variants = replications(plans, out), variations(plans)
     varied_requests = [
-        requests_of(label, varied(plans[name].scenario, assumed.key, value), [0])[0]
-        for name, assumed, value, label in sensitivities
+        requests_of(f"{variant.arm}, {variant.key}: {variant.label}", variant.scenario, [0])[0] for variant in variants
     ]
     requests = [request for arm_requests in by_arm.values() for request in arm_requests]
     records = runs.run_all(requests + varied_requests, must_end=True)
     arms = arms_of(plans, by_arm, records)
     steps = {arm.name: arm.records[0].metrics.step_seconds for arm in arms}
     shifts = []
-    for (name, assumed, value, _), request in zip(sensitivities, varied_requests, strict=True):
-        change = records[request.key].metrics.step_seconds / steps[name] - 1
-        shifts.append(Shift(name, assumed.key, value, assumed.reason, change))
-    return Comparison(next(iter(plans.values())).scenario.name, arms, tuple(shifts))
+    for variant, request in zip(variants, varied_requests, strict=True):
+        change = records[request.key].metrics.step_seconds / steps[variant.arm] - 1
+        shifts.append(Shift(variant.arm, variant.key, variant.value, variant.label, variant.reason, change))
+    name = next(iter(plans.values())).scenario.name
+    return Comparison(name, arms, tuple(shifts), tuple(warnings))
 
 
 def run_count(plans: Mapping[str, ResolvedScenario]) -> int:
     """Number of runs of a comparison."""
-    scenarios = [resolved.scenario for resolved in plans.values()]
-    return sum(
-        scenario.run.replications + sum(len(assumed.values) for assumed in scenario.sensitivity)
-        for scenario in scenarios
-    )
+    return sum(resolved.scenario.run.replications for resolved in plans.values()) + len(variations(plans))
 
 
 def plans(document: Document, arm: str | None = None) -> dict[str, ResolvedScenario]:
@@ -198,14 +209,6 @@ def shared_sources(by_arm: Mapping[str, Sequence[Source]]) -> list[tuple[str, st
         (source.what, source.text, source.estimate, "" if len(arms) == len(by_arm) else ", ".join(arms))
         for source, arms in arms_by_source.items()
     ]
-
-
-def varied(scenario: Scenario, key: str, value: float) -> Scenario:
-    """The scenario with one number changed; ParameterError when the key path names none."""
-    try:
-        return override(scenario, {key: value}, only_set=True)
-    except UnsetKeyError as error:
-        raise ParameterError("sensitivity.key", key, "the key path of a number that this scenario sets") from error
 
 
 def arm_folder(name: str) -> str:

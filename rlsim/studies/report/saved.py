@@ -104,6 +104,7 @@ def read_saved(directory: Path) -> Saved:
                 str(shift["arm"]),
                 str(shift["key"]),
                 float(shift["value"]),
+                str(shift.get("label", f"{shift['value']:g}")),
                 str(shift["reason"]),
                 float(shift["change"]),
             )

@@ -189,6 +189,6 @@ def _costs(saved: Saved) -> ReportTable:
 
 
 def _sensitivity(saved: Saved) -> ReportTable:
-    rows = tuple((s.key, f"{s.value:g}", s.arm, f"{s.change:+.1%}", s.reason) for s in saved.shifts)
+    rows = tuple((s.key, s.label, s.arm, f"{s.change:+.1%}", s.reason) for s in saved.shifts)
     note = "Inputs that had to be assumed: change of the step time with another value, one paired replication."
     return ReportTable("Assumed inputs", note, ("key", "other value", "arm", "step time", "assumed because"), rows)

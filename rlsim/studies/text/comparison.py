@@ -8,16 +8,30 @@ from rich.table import Table
 
 from rlsim.executor.termination import BUDGET
 from rlsim.results.utilisation import USES
-from rlsim.studies.compare import Arm, Comparison, shared_sources
+from rlsim.studies.assumed import sensitivity_off
+from rlsim.studies.compare import Arm, Comparison, Shift, shared_sources
 from rlsim.studies.text.table import new_table, plus_minus, rendered
 
 LEAST_SHARE = 0.005
 
 
 def as_text(comparison: Comparison, detailed: bool = False) -> str:
-    """Tables and notes; ``detailed`` adds every metric of the first arm."""
+    """What each arm takes and what holds it back, warnings, tables and notes; ``detailed`` adds every metric."""
     tables = [_step_times(comparison), _uses(comparison), _staleness(comparison)]
-    return rendered([*tables, _everything(comparison.arms[0])] if detailed else tables, _notes(comparison))
+    tables += [_everything(comparison.arms[0])] if detailed else []
+    return rendered(tables, _notes(comparison), first=_answers(comparison))
+
+
+def _answers(comparison: Comparison) -> Iterator[str]:
+    """A line an arm, then what the reader must know before the tables."""
+    for arm in comparison.arms:
+        is_first, step = arm is comparison.arms[0], plus_minus(arm.estimate("step_seconds"), "{:.1f}".format)
+        faster = "" if is_first else f", {comparison.speedup_over_first(arm).mean:.2f}x as fast as the first"
+        yield f"{arm.name}: {step} s a step{faster}. {arm.records[0].verdict}"
+    yield ""
+    warnings = [*comparison.warnings, *budgets_used(comparison.arms)]
+    yield from warnings
+    yield from [""] if warnings else []
 
 
 def _step_times(comparison: Comparison) -> Table:
@@ -97,10 +111,6 @@ def _everything(arm: Arm) -> Table:
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
-    for arm in comparison.arms:
-        yield f"{arm.name}: {arm.records[0].verdict}"
-    yield ""
-    yield from budgets_used(comparison.arms)
     yield from _declared(comparison)
     yield from _sensitivity(comparison)
     for cost, text, is_estimate, arms in shared_sources({arm.name: arm.plan.sources for arm in comparison.arms}):
@@ -139,13 +149,20 @@ def _declared(comparison: Comparison) -> Iterator[str]:
 
 
 def _sensitivity(comparison: Comparison) -> Iterator[str]:
-    grouped: dict[tuple[str, float], list[str]] = {}
-    reasons: dict[str, str] = {}
-    for shift in comparison.shifts:
-        grouped.setdefault((shift.key, shift.value), []).append(f"{shift.arm} {shift.change:+.1%}")
-        reasons[shift.key] = shift.reason
-    for key, reason in reasons.items():
+    """Effects of assumed inputs on step times and speed-ups, a line for each other value."""
+    keys = dict.fromkeys((shift.key, shift.reason) for shift in comparison.shifts)
+    for key, reason in keys:
+        of_key = [shift for shift in comparison.shifts if shift.key == key]
         yield f"Assumed: {key} ({reason}). Step time with another value, one paired replication:"
-        for (shifted, value), changes in grouped.items():
-            if shifted == key:
-                yield f"  {value:g}: {', '.join(changes)}"
+        for label in dict.fromkeys(shift.label for shift in of_key):
+            alike = [shift for shift in of_key if shift.label == label]
+            yield f"  {label}: {', '.join(_shifted(comparison, shift) for shift in alike)}"
+    off = sensitivity_off({arm.name: arm.plan for arm in comparison.arms})
+    if off:
+        yield f"Sensitivity is off (sensitivity: []) in {', '.join(off)}."
+
+
+def _shifted(comparison: Comparison, shift: Shift) -> str:
+    written, then = (f"{speedup:.2f}x" for speedup in comparison.shifted_speedup(shift))
+    is_same = written == then or shift.arm == comparison.arms[0].name
+    return f"{shift.arm} {shift.change:+.1%}{'' if is_same else f' (speed-up {then}, not {written})'}"

@@ -16,8 +16,13 @@ FILE_WIDTH = 118
 """Columns of output that goes to no terminal and where COLUMNS says nothing."""
 
 
-def rendered(tables: Iterable[Table], lines: Iterable[str] = (), width: int | None = None) -> str:
-    """Tables, each with an empty line after it, then lines: as wide as the terminal, or ``width`` and without style."""
+def rendered(
+    tables: Iterable[Table], lines: Iterable[str] = (), width: int | None = None, first: Iterable[str] = ()
+) -> str:
+    """Lines that come ``first``, tables, each with an empty line after it, then ``lines``.
+
+    As wide as the terminal, or ``width`` and without style.
+    """
     out, screen = StringIO(), Console()
     is_styled = width is None and screen.is_terminal
     if width is None:
@@ -25,6 +30,8 @@ def rendered(tables: Iterable[Table], lines: Iterable[str] = (), width: int | No
         console = Console(file=out, width=width, highlight=False, force_terminal=is_styled)
     else:
         console = Console(file=out, width=width, highlight=False)
+    for line in first:
+        console.print(line, markup=False)
     for table in tables:
         console.print(table, markup=False)
         console.print()
