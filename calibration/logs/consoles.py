@@ -24,6 +24,8 @@ Part = tuple[int, Mapping[str, object]]
 
 EVALUATIONS = ("eval", "test")
 """Dicts printed under these names are not of a training step."""
+BAR_TIME = "progress_bar/step_time"
+"""Column of the seconds of a step by the trainer's progress bar."""
 UPDATE_MARK = "train/step"
 """In a dict of slime or miles: it is of an optimizer step, of which a training step may have several."""
 NOT_READ, EVALUATED = "step lines that are not understood", "lines of evaluations and summaries left out"
@@ -31,6 +33,7 @@ NOT_READ, EVALUATED = "step lines that are not understood", "lines of evaluation
 _VERL_STEP = re.compile(rf"(?<![A-Za-z_/])step:{STEP} - (?=\S+:)")
 _DICT_LINE = re.compile(r"(?P<before>.*?)\b(?P<word>\w+) (?P<step>\d{1,15}): (?P<dict>\{.*\})\s*$")
 _TRAINER_LINE = re.compile(r"(\{'[^{}]*\})\s*$")
+_BAR = re.compile(r"^\s*\d+%\|.*\| (\d{1,9})/(\d{1,9}) \[(?:(\d{1,6}):)?(\d\d):(\d\d)<")
 _WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|array)\(([-+\w.]+)[^()]*\)")
 _NOT_A_NUMBER = re.compile(r"(?<=[:\s\[,(])[-+]?(?:nan|inf)\b")
 _PRIME_LINE = re.compile(rf"\bStep {STEP} \| +(Time: \S+|\d[\d.dhms ]{{,20}}) \| (.*)$")
@@ -102,10 +105,32 @@ def is_trainer_line(text: str) -> bool:
     return "'epoch': " in text and _TRAINER_LINE.search(text) is not None and not is_dict_line(text)
 
 
+class _ProgressBar:
+    """The trainer's own bar: steps done and seconds since the start, where the dicts have no time of a step."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._now = self._last = (0, 0)
+
+    def see(self, text: str) -> None:
+        """Take in a line; before the first dict the latest bar's total is taken for the run's."""
+        bar = _BAR.search(text) if "%|" in text else None
+        if bar is not None and (self._last == (0, 0) or int(bar[2]) == self._total):
+            hours, minutes, seconds = (int(part or 0) for part in bar.groups()[2:])
+            self._total, self._now = int(bar[2]), (int(bar[1]), 3600 * hours + 60 * minutes + seconds)
+
+    def step_seconds(self) -> float | None:
+        """The mean since it was last asked; None without a bar, and across a restart."""
+        steps, seconds = (now - last for now, last in zip(self._now, self._last, strict=True))
+        self._last = self._now
+        return seconds / steps if steps > 0 and seconds > 0 else None
+
+
 def trainer_steps(log: LogText) -> Iterator[Part]:
     """TRL's and the Hugging Face trainer's dicts have no number: they are counted, again where the epoch goes back."""
-    order, known = list[tuple[float, float]](), set[str]()
+    order, known, bar = list[tuple[float, float]](), set[str](), _ProgressBar()
     for line in log:
+        bar.see(line.text)
         match = _TRAINER_LINE.search(line.text) if is_trainer_line(line.text) else None
         if match is None:
             continue
@@ -121,6 +146,7 @@ def trainer_steps(log: LogText) -> Iterator[Part]:
             if isinstance(values.get("num_tokens"), str):
                 log.lose("values of num_tokens left out (rounded to four digits)", line)
                 del values["num_tokens"]
+            values[BAR_TIME] = bar.step_seconds()
             if order and reached < order[-1]:
                 del order[_resumed_at(order, reached) :]
             order.append(reached)

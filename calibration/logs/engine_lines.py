@@ -195,6 +195,13 @@ def _read_vllm(log: LogText, line: Line, reading: _Reading) -> None:
     reading.engines.setdefault(engine, []).append(stat)
 
 
+def _sglang_engine(line: Line) -> tuple[str, tuple[int, int]]:
+    """The engine by process and data-parallel rank, and the rank inside it."""
+    ranks = {kind: int(rank) for kind, rank in _RANKS.findall(line.text)}
+    engine = " ".join(filter(None, (line.source, f"DP{ranks['DP']}" if "DP" in ranks else "")))
+    return engine, (ranks.get("PP", 0), ranks.get("TP", 0))
+
+
 def _read_sglang(log: LogText, line: Line, reading: _Reading) -> None:
     interval, decode, prefill = (pattern.search(line.text) for pattern in (_LOG_INTERVAL, _DECODE, _PREFILL))
     if interval is not None:
@@ -204,9 +211,7 @@ def _read_sglang(log: LogText, line: Line, reading: _Reading) -> None:
     if not line.whole:
         log.lose(CUT, line)
         return
-    ranks = {kind: int(rank) for kind, rank in _RANKS.findall(line.text)}
-    engine = " ".join(filter(None, (line.source, f"DP{ranks['DP']}" if "DP" in ranks else "")))
-    rank = ranks.get("PP", 0), ranks.get("TP", 0)
+    engine, rank = _sglang_engine(line)
     if rank != reading.ranks.setdefault(engine, rank):
         log.lose("lines of other ranks of the same engine", line)
         return

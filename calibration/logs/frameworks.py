@@ -206,16 +206,25 @@ OPENRLHF = FrameworkLog(
 TRL = FrameworkLog(
     "TRL",
     {
-        "step": ("step_time", "train/step_time"),
+        "step": ("step_time", "train/step_time", "progress_bar/step_time"),
         "update_actor": ("forward_time_s", "train/forward_time_s"),
         "sync": ("weight_sync_time_s", "train/weight_sync_time_s"),
-        "response_mean": ("completions/mean_length", "train/completions/mean_length"),
+        "response_mean": (
+            "completions/mean_length",
+            "train/completions/mean_length",
+            "completion_length",
+            "train/completion_length",
+        ),
         "response_max": ("completions/max_length", "train/completions/max_length"),
         "clipped": ("completions/clipped_ratio", "train/completions/clipped_ratio"),
         "cumulative_tokens": ("num_tokens", "train/num_tokens"),
     },
     asynchronous_marks=("queue_wait_time_s", "weight_sync_time_s", "train/queue_wait_time_s"),
-    traps=("queue_wait_time_s is the mean wait for one sample, not for a step's: it is not used",),
+    traps=(
+        "queue_wait_time_s is the mean wait for one sample, not for a step's: it is not used",
+        "progress_bar/step_time is in whole seconds, with evaluations and checkpoints (releases without step_time)",
+    ),
+    fewest_columns=2,
 )
 
 NEMO_RL = FrameworkLog(

@@ -94,19 +94,7 @@ def gather(
     A part that comes again (a restart, a second process) replaces the earlier one as a whole. ``notes`` is read after
     ``parts``. Raises ``ParameterError`` without any step.
     """
-    steps: dict[int, list[dict[str, float]]] = {}
-    again: set[int] = set()
-    for step, values in parts:
-        part = {name: real for name, value in values.items() if (real := number(value)) is not None}
-        if not part:
-            continue
-        others = []
-        for earlier in steps.get(step, ()):
-            if not _repeats(earlier, part):
-                others.append(earlier)
-            elif earlier != part:
-                again.add(step)
-        steps[step] = [*others, part]
+    steps, again = _parts_by_step(parts)
     rows = {step: {name: value for part in steps[step] for name, value in part.items()} for step in sorted(steps)}
     said = list(notes)
     if not rows:
@@ -119,6 +107,22 @@ def gather(
             "the last ones count"
         )
     return TrainingLog(origin, kind, rows, tuple(said))
+
+
+def _parts_by_step(
+    parts: Iterable[tuple[int, Mapping[str, object]]],
+) -> tuple[dict[int, list[dict[str, float]]], set[int]]:
+    """The parts that count, and the steps some part of which came with other values before."""
+    steps, again = dict[int, list[dict[str, float]]](), set[int]()
+    for step, values in parts:
+        part = {name: real for name, value in values.items() if (real := number(value)) is not None}
+        if not part:
+            continue
+        others = [earlier for earlier in steps.get(step, ()) if not _repeats(earlier, part)]
+        if any(_repeats(earlier, part) and earlier != part for earlier in steps.get(step, ())):
+            again.add(step)
+        steps[step] = [*others, part]
+    return steps, again
 
 
 def _repeats(earlier: Mapping[str, float], later: Mapping[str, float]) -> bool:

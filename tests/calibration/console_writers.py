@@ -6,13 +6,19 @@ import io
 import json
 import math
 import pprint
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import simulated_logs as logs
 from rich.console import Console as RichConsole
 from rich.panel import Panel
 from rich.table import Table
+
+from calibration.logs.formats import READERS, format_of
+from calibration.logs.records import TrainingLog
 
 Texts = Mapping[str, str]
 """Values as they are printed, by name."""
@@ -46,6 +52,68 @@ class Console:
             step: {name: value for name, value in printed[step].items() if math.isfinite(value)}
             for step in sorted(printed)
         }
+
+    def known(self, log: TrainingLog) -> dict[int, dict[str, float]]:
+        """What was read of the names that were written."""
+        names = {name for name in self.names.values() if name}
+        return {step: {name: value for name, value in row.items() if name in names} for step, row in log.rows.items()}
+
+    def rows(self) -> Rows:
+        """A noisy run's, of which eight steps come again."""
+        return noisy_rows(tuple((ours, name) for ours, name in self.names.items() if name))
+
+    def is_part(self, log: TrainingLog, rows: Rows) -> bool:
+        """Whether every row that was read is one that was written, or some of its values."""
+        written: dict[int, list[Mapping[str, float]]] = {}
+        for step, row in rows:
+            printed = {name: float(text) for name, text in self.texts(row).items()}
+            written.setdefault(step, []).append(printed)
+        every = [row for printed in written.values() for row in printed]
+        counted = self.kind == "trainer-dicts"
+        return all(
+            any(row.items() <= one.items() for one in (every if counted else written.get(step, [])))
+            for step, row in self.known(log).items()
+        )
+
+
+def read(file: Path) -> TrainingLog:
+    """The log, by the reader of the format that is recognised."""
+    return READERS[format_of(file)](file)
+
+
+ENGINE_LINE = (
+    "(vLLMHttpServer pid=77) INFO 01-01 10:00:{:02d} [loggers.py:248] Engine 000: Avg prompt throughput: 1.0 tokens/s, "
+    "Avg generation throughput: 99.0 tokens/s, Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%"
+)
+BAR = "Generating:  50%|█████     | 32/64 [00:07<00:07]\rGenerating: 100%|██████████| 64/64 [00:14<00:00]"
+
+
+@cache
+def noisy_rows(names: tuple[tuple[str, str], ...]) -> Rows:
+    """Twelve steps of a simulated run that drifts, with noise, NaN and infinity, then eight again after a restart."""
+    table = logs.steps_of(logs.true_run()).head(12)
+    table = table.assign(rate=table.tokens / table.step, drift=range(len(table)))
+    rows = logs.named(table, dict(names))
+    rng = random.Random(4)
+    noisy = [
+        (step, {name: value * (1 + 0.01 * step) * rng.uniform(0.9, 1.1) for name, value in row.items()})
+        for step, row in [*rows, *rows[3:11]]
+    ]
+    for index, (step, row) in enumerate(noisy):
+        if index in (2, 15):
+            name = sorted(row)[index % len(row)]
+            noisy[index] = step, {**row, name: (math.nan, math.inf)[index % 2]}
+    return noisy
+
+
+def mixed(blocks: list[list[str]]) -> str:
+    """A console with engine lines and progress bars between the lines of the steps."""
+    lines = ["loading 3 of 7 shards", *(line for n, block in enumerate(blocks) for line in between(n, block))]
+    return "\n".join(lines) + "\n"
+
+
+def between(number: int, block: list[str]) -> list[str]:
+    return [BAR, ENGINE_LINE.format(number), *(one for line in block for one in (line, ENGINE_LINE.format(number)))]
 
 
 def _verl(step: int, row: Texts) -> list[str]:
@@ -106,8 +174,7 @@ def _nemo(step: int, row: Texts) -> list[str]:
         *(f"  • {name.removeprefix('timing/train/')}: {text}s ({share[name]}%)" for name, text in timings.items()),
         "🔍 Performance Metrics:",
         "  • Average Token Imbalance: 12.00%",
-        "  ⏱️  Validation Timing:",
-        "    • Total validation time: 1.50s",
+        *(["  ⏱️  Validation Timing:", "    • Total validation time: 1.50s"] if step == 1 else []),
     ]
 
 
@@ -195,8 +262,6 @@ def _prime(step: int, row: Texts) -> list[str]:
         f"Throughput: {own['Throughput']} tokens/s | Seq. Length: {own['Seq. Length']} tokens/sample | Async Level: 1"
     ]
 
-
-TIMES = {"step": "step", "generation": "generation", "update_actor": "update_actor", "mean": "mean"}
 
 OPENRLHF: logs.Named = {
     "step": "timing/step_total",

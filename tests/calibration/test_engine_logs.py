@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import engine_writers
 import numpy as np
 import pytest
 import simulated_logs as logs
@@ -55,7 +56,7 @@ LINES_TRUTH = {
 @cache
 def stat_lines() -> str:
     with TemporaryDirectory() as folder:
-        return logs.write_vllm_lines(Path(folder), logs.true_run(LONG), 10.0, CAPACITY).read_text()
+        return engine_writers.write_vllm_lines(Path(folder), logs.true_run(LONG), 10.0, CAPACITY).read_text()
 
 
 @pytest.fixture
@@ -181,11 +182,11 @@ def test_speculative_decoding_gives_more_than_a_token_a_step(tmp_path: Path) -> 
 
 
 def test_sglangs_lines_give_the_step_law_back(tmp_path: Path) -> None:
-    file = logs.write_sglang_lines(tmp_path, logs.true_run(LONG))
+    file = engine_writers.write_sglang_lines(tmp_path, logs.true_run(LONG))
     assert format_of(file) == "sglang-stats"
     lines = read_stat_lines(file)
     assert set(lines.engines) == {"DP0", "DP1"}
-    assert lines.decode_log_interval == logs.DECODE_LOG_INTERVAL
+    assert lines.decode_log_interval == engine_writers.DECODE_LOG_INTERVAL
     estimates = {one.key: one for one in fit_stat_lines(lines, CAPACITY).estimates}
     assert all(estimates[key].value == pytest.approx(value, rel=0.05) for key, value in LINES_TRUTH.items())
 
@@ -216,7 +217,7 @@ def test_an_interval_in_which_sglang_had_nothing_to_do_is_left_out(tmp_path: Pat
 
 def test_a_profile_of_sglangs_lines_says_so(tmp_path: Path) -> None:
     report = calibrate(
-        logs.write_sglang_lines(tmp_path, logs.true_run(LONG)), logs.base_scenario(LONG), tmp_path / "out"
+        engine_writers.write_sglang_lines(tmp_path, logs.true_run(LONG)), logs.base_scenario(LONG), tmp_path / "out"
     )
     assert "statistics lines of sglang" in report.title
     assert load_profile(tmp_path / "out" / "profile.json").provenance.source == "sglang's statistics lines (sglang.log)"
