@@ -166,18 +166,17 @@ def _whole_rows(
             raise ParameterError(log.origin, f"{columns[quantity]}: a value in few rows", "the time of most steps")
         del values[quantity]
         notes.append(f"{columns.pop(quantity)} is not used: few rows have it")
-    whole = np.flatnonzero(np.all([np.isfinite(column) for column in values.values()], axis=0))
+    usable = {quantity: np.isfinite(column) & (column >= 0) for quantity, column in values.items()}
+    whole = np.flatnonzero(np.all(list(usable.values()), axis=0))
     torn = len(log.rows) - len(whole)
     if torn:
         notes.append(f"{torn} rows without all of these columns are left out")
+    for quantity, column in values.items():
+        if below := int((column < 0).sum()):
+            notes.append(f"{columns[quantity]} is below zero in {below} of the rows that are left out")
     if skip:
         notes.append(f"the first {skip} of the others left out (compilation, filling)")
     kept = whole[skip:]
-    for quantity, column in values.items():
-        worst = int(kept[column[kept].argmin()]) if len(kept) else 0
-        if len(kept) and column[worst] < 0:
-            where = f"{log.origin}, step {list(log.rows)[worst]}: {columns[quantity]}"
-            raise ParameterError(where, float(column[worst]), "a number >= 0")
     if len(kept) < FEWEST_STEPS:
         allowed = f"at least {FEWEST_STEPS}, two thirds to fit on and one to hold out"
         raise ParameterError(log.origin, f"{len(kept)} whole training steps after the first {skip}", allowed)

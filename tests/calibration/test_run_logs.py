@@ -340,6 +340,14 @@ def test_few_steps_give_wide_intervals(tmp_path: Path, steps: int) -> None:
     assert {MEAN, "rollout.step_time.scale", "trainer.mfu", "trainer.logprob_mfu"} <= {o.key for o in found.estimates}
 
 
+def test_rows_below_zero_are_left_out_and_said(tmp_path: Path) -> None:
+    case, table = CASES["verl"], CASES["verl"].table()
+    table.loc[[7, 9], "update_actor"] = -1.0
+    found = case.fit(tmp_path, table)
+    assert "timing_s/update_actor is below zero in 2 of the rows that are left out" in found.notes
+    assert case.missed(found) == []
+
+
 def test_two_steps_are_refused(tmp_path: Path) -> None:
     case = CASES["verl"]
     with pytest.raises(ParameterError, match="2 whole training steps after the first 1"):
