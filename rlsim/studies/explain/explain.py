@@ -13,12 +13,13 @@ from rlsim.results.metrics import Metrics
 from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.results.utilisation import Shares
 from rlsim.scenario.schema import Scenario
-from rlsim.studies.explain.candidates import Change, candidates
+from rlsim.studies.explain.candidates import NotTried, candidates, families_called_for
+from rlsim.studies.explain.changes import Change
 from rlsim.studies.runs.executor import RunExecutor
 from rlsim.studies.runs.record import RunKey, RunRecord, RunRequest, requests_of
 
 BEST = 3
-"""Changes that are shown."""
+"""Changes that are judged for their speed-up, and at most as many again because the bottleneck calls for them."""
 HELPS = 1.005
 """Factor on the speed of a step from which a change is worth a second look."""
 FILL_STEPS = 3
@@ -33,6 +34,22 @@ class Effect:
     speedup: Estimate
     """Step time as it is over that with the change, from paired replications that did not choose it."""
 
+    @property
+    def is_change(self) -> bool:
+        """Whether the interval leaves 1 out and the mean is further from it than ``HELPS``."""
+        low, high = self.speedup.low, self.speedup.high
+        holds_one = low is not None and high is not None and low <= 1 <= high
+        return not holds_one and not 1 / HELPS <= self.speedup.mean <= HELPS
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """A change that was tried on the first replication alone."""
+
+    change: Change
+    speedup: float | None
+    """None where the change leaves the run stuck."""
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -41,30 +58,52 @@ class Explanation:
     arm: str
     record: RunRecord
     """Of the first replication, by which changes were screened."""
-    tried: int
     effects: tuple[Effect, ...]
-    """The best, in the order of their speed-up."""
+    """The best changes and those that the bottleneck calls for, in the order of their speed-up."""
+    screened: tuple[Screened, ...]
+    """All others that were tried, in that order."""
+    not_tried: tuple[NotTried, ...]
+
+    @property
+    def tried(self) -> int:
+        """Number of changes that were simulated."""
+        return len(self.effects) + len(self.screened)
 
 
 def explain(name: str, resolved: ResolvedScenario, runs: RunExecutor) -> Explanation:
-    """Screen all changes that apply on one replication, then judge the best on others.
+    """Screen all changes that apply on one replication, then judge the best, and those called for, on others.
 
     ``DeadlockError`` when the arm as it stands is stuck; a change that makes it so is out.
     """
-    scenario = _filled(resolved.scenario)
+    scenario, listed = _filled(resolved.scenario), candidates(resolved)
     (base,) = requests_of(name, scenario, [0])
-    tried = [(change, _filled(other)) for change, other in candidates(resolved)]
-    screened = [requests_of(f"{name}, {change.label}", other, [0])[0] for change, other in tried]
-    records = _records([base, *screened], runs)
+    tried = [(change, _filled(other)) for change, other in listed.tried]
+    requests = [requests_of(f"{name}, {change.label}", other, [0])[0] for change, other in tried]
+    records = _records([base, *requests], runs)
     before = records[base.key].metrics.step_seconds
     speedups = [
         0.0 if records[request.key].is_stuck else before / records[request.key].metrics.step_seconds
-        for request in screened
+        for request in requests
     ]
     ranked = sorted(range(len(tried)), key=lambda index: speedups[index], reverse=True)
-    best = [tried[index] for index in ranked[:BEST] if speedups[index] > HELPS]
-    effects = sorted(_effects(name, scenario, best, runs), key=lambda effect: effect.speedup.mean, reverse=True)
-    return Explanation(name, records[base.key], len(tried), tuple(effects))
+    best = [index for index in ranked[:BEST] if speedups[index] > HELPS]
+    families = families_called_for(records[base.key].verdict)
+    called_for = [_first(ranked, [tried[index][0].family == family for index in ranked]) for family in families]
+    chosen = [*best, *[index for index in called_for if index not in (None, *best)][:BEST]]
+    judged = [index for index in dict.fromkeys(chosen) if index is not None and speedups[index]]
+    effects = sorted(
+        _effects(name, scenario, [tried[index] for index in judged], runs),
+        key=lambda effect: effect.speedup.mean,
+        reverse=True,
+    )
+    shown = {effect.change.label for effect in effects}
+    screened = [Screened(tried[index][0], speedups[index] or None) for index in ranked]
+    others = tuple(one for one in screened if one.change.label not in shown)
+    return Explanation(name, records[base.key], tuple(effects), others, tuple(listed.not_tried))
+
+
+def _first(ranked: Sequence[int], matches: Sequence[bool]) -> int | None:
+    return next((index for index, is_match in zip(ranked, matches, strict=True) if is_match), None)
 
 
 def _filled(scenario: Scenario) -> Scenario:

@@ -4,49 +4,93 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from textwrap import fill
 from typing import Any
 
 from rlsim import __version__
 from rlsim.resolve import ResolvedScenario
 from rlsim.results.statistics import Estimate
 from rlsim.studies.explain.cases import SIZE_WITHIN, CaseResult
-from rlsim.studies.explain.explain import Explanation, evidence
+from rlsim.studies.explain.changes import Change
+from rlsim.studies.explain.explain import Effect, Explanation, evidence
 from rlsim.studies.output import json_text
 from rlsim.studies.text.table import new_table, rendered
 
+TEXT_WIDTH = 80
+"""Columns of an explanation."""
 WIDTH = 150
 """Columns of the printed table."""
 COLUMNS = ("case", "question", "observed", "simulated", "agrees")
 
 
 def explanation_text(explanation: Explanation, plan: ResolvedScenario) -> str:
-    """Bottleneck, evidence and what would help."""
-    lines = [
-        f"{plan.scenario.name}: {explanation.arm}" if explanation.arm != plan.scenario.name else explanation.arm,
-        explanation.record.verdict,
-        "",
-    ]
-    lines += [f"  {measured_text:<13} {says}" for measured_text, says in evidence(explanation.record.metrics, plan)]
-    lines += ["", *_helps(explanation), *_sources(plan)]
+    """Bottleneck, what would help, what would not, the evidence, and what was not tried."""
+    is_arm = explanation.arm != plan.scenario.name
+    lines = [f"{plan.scenario.name}: {explanation.arm}" if is_arm else explanation.arm, explanation.record.verdict, ""]
+    lines = [_wrapped(line) for line in (*lines, *_effects(explanation), *_sources(plan), "", "Evidence:")]
+    lines += [_wrapped(f"  {kind:<13} {text}", 16) for kind, text in evidence(explanation.record.metrics, plan)]
+    lines += [_wrapped(line) for line in ("", *_screened(explanation), *_not_tried(explanation))]
     return "\n".join(lines) + "\n"
 
 
-def _helps(explanation: Explanation) -> Iterator[str]:
+def _wrapped(line: str, indent: int | None = None) -> str:
+    """The line in the columns of an explanation; what does not fit goes on ``indent`` columns in, 4 beyond its own."""
+    below = " " * (len(line) - len(line.lstrip()) + 4 if indent is None else indent)
+    return fill(line, TEXT_WIDTH, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
+
+
+def _effects(explanation: Explanation) -> Iterator[str]:
+    """Changes that were judged: those that help, those that change nothing, and those that slow a step down."""
+    faster = [effect for effect in explanation.effects if effect.is_change and effect.speedup.mean > 1]
+    slower = [effect for effect in explanation.effects if effect.is_change and effect.speedup.mean < 1]
+    same = [effect for effect in explanation.effects if not effect.is_change]
     if not explanation.effects:
         yield f"None of {explanation.tried} changes makes a step faster."
         return
-    tried, runs = explanation.tried, explanation.effects[0].speedup.n
-    screened = "screened on one run, judged with common random numbers on"
-    yield f"What helps most of {tried} changes, {screened} {runs} others:"
-    for number, effect in enumerate(explanation.effects, 1):
-        learnt = f" (changes what is learnt: {effect.change.learnt})" if effect.change.learnt else ""
-        keys = ", ".join(f"{key}={_value(value)}" for key, value in effect.change.settings.items())
-        times = f"a step {shown(effect.speedup)} times as fast"
-        yield f"  {number}. {effect.change.label}{learnt}: {times}; {keys}"
+    runs = explanation.effects[0].speedup.n
+    how = f"of {explanation.tried} changes, screened on one run, judged with common random numbers on {runs} others"
+    yield f"What helps most {how}:" if faster else f"None {how}, makes a step faster for certain."
+    for number, effect in enumerate(faster, 1):
+        yield f"  {number}. {effect.change.label}: a step {_times(effect)} times as fast{_learnt(effect.change)}"
+        yield f"     {_settings(effect.change)}"
+    for title, effects in (("No change (the interval holds 1, or it is below 0.5 %)", same), ("Slower", slower)):
+        yield from [f"{title}:"] if effects else []
+        for effect in effects:
+            yield f"  - {effect.change.label}: {_times(effect)}x{_learnt(effect.change)}"
+
+
+def _times(effect: Effect) -> str:
+    low, high = effect.speedup.low, effect.speedup.high
+    return f"{effect.speedup.mean:.2f}" + ("" if low is None or high is None else f" [{low:.2f}, {high:.2f}]")
+
+
+def _learnt(change: Change) -> str:
+    return f" (changes what is learnt: {change.learnt})" if change.learnt else ""
+
+
+def _settings(change: Change) -> str:
+    return " ".join(f"--set '{key}={_value(value)}'" for key, value in change.settings.items())
 
 
 def _value(value: object) -> str:
-    return json.dumps(value).replace('"', "") if isinstance(value, dict | bool) else str(value)
+    return json.dumps(value).replace('"', "") if isinstance(value, dict | list | bool) else str(value)
+
+
+def _screened(explanation: Explanation) -> Iterator[str]:
+    """Changes that one run was made of, from the largest speed-up down."""
+    others = [
+        f"{one.change.label} ({'stuck' if one.speedup is None else f'{one.speedup:.2f}x'})"
+        for one in explanation.screened
+    ]
+    if others:
+        yield f"Tried on one run alone, which tells small effects not apart: {'; '.join(others)}."
+
+
+def _not_tried(explanation: Explanation) -> Iterator[str]:
+    yield "Not tried:"
+    yield from (f"  - {one.label}: {one.reason}" for one in explanation.not_tried)
+    yield "  - two changes at once, other models, GPUs and numbers of GPUs: rlsim plan and rlsim sweep try those"
 
 
 def _sources(plan: ResolvedScenario) -> Iterator[str]:
@@ -65,15 +109,20 @@ def shown(estimate: Estimate) -> str:
 
 def case_text(result: CaseResult) -> str:
     """One case in full."""
+    lines = [_wrapped(line, 14) for line in _case_lines(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _case_lines(result: CaseResult) -> Iterator[str]:
     case = result.case
-    lines = [
+    yield from [
         f"{case.id}: {case.question}",
         f"  observed    {case.observed} ({case.source})",
         f"  simulated   {measured_text(result)} {shown(result.simulated)}, seen: {expected(result)}",
         f"  agrees      {verdict(result)}",
         *(f"  assumed     {assumption}" for assumption in case.assumptions),
     ]
-    return "\n".join(lines + ([f"  reading     {case.reading}"] if case.reading else [])) + "\n"
+    yield from [f"  reading     {case.reading}"] if case.reading else []
 
 
 def measured_text(result: CaseResult) -> str:
@@ -133,7 +182,9 @@ def explanation_json(explanation: Explanation, plan: ResolvedScenario, result: C
             "change": effect.change.label,
             "settings": effect.change.settings,
             "changes_what_is_learnt": effect.change.learnt or None,
+            "family": effect.change.family,
             "speedup": _estimate(effect.speedup),
+            "is_change": effect.is_change,
         }
         for effect in explanation.effects
     ]
@@ -144,6 +195,8 @@ def explanation_json(explanation: Explanation, plan: ResolvedScenario, result: C
         "evidence": dict(evidence(explanation.record.metrics, plan)),
         "changes_tried": explanation.tried,
         "changes": effects,
+        "screened": [{"change": one.change.label, "speedup_of_one_run": one.speedup} for one in explanation.screened],
+        "not_tried": [asdict(one) for one in explanation.not_tried],
         "estimates": [f"{source.what}: {source.text}" for source in plan.sources if source.estimate],
         "case": None if result is None else _case_dict(result),
     }
