@@ -80,14 +80,14 @@ def verl_steps(log: LogText) -> Iterator[Part]:
 
 def is_dict_line(text: str) -> bool:
     """Whether it prints a step's dict after its name."""
-    return "': " in text and _DICT_LINE.search(text) is not None
+    return "': " in text and text.rstrip().endswith("}") and _DICT_LINE.search(text) is not None
 
 
 def dict_steps(log: LogText) -> Iterator[Part]:
     """``perf 3: {'perf/step_time': 12.3}`` and the like (slime, miles, OpenRLHF); dicts of one number are one row."""
     for line in log:
-        match = _DICT_LINE.search(line.text) if "{" in line.text else None
-        if match is None or "'" not in match["dict"]:
+        match = _DICT_LINE.search(line.text) if is_dict_line(line.text) else None
+        if match is None:
             continue
         values = literal_dict(match["dict"])
         if match["word"] in EVALUATIONS or match["before"].lower().endswith("eval at "):
@@ -186,7 +186,9 @@ def prime_steps(log: LogText) -> Iterator[Part]:
 
 def is_roll_line(text: str) -> bool:
     """Whether it is a step's JSON on ROLL's console."""
-    return '{"' in text and (_ROLL_TAG.search(text) or _ROLL_JSON.search(text)) is not None
+    if not text.rstrip().endswith("}"):
+        return False
+    return "metrics_tag: {" in text or ('"time/step_' in text and _ROLL_JSON.search(text) is not None)
 
 
 def roll_steps(log: LogText) -> Iterator[Part]:
@@ -206,7 +208,7 @@ def roll_steps(log: LogText) -> Iterator[Part]:
             elif waiting is not None:
                 log.lose("JSON lines without the lines that begin and end their step", waiting[0])
             waiting, begun = None, int(mark[1]) if mark[2] == "start" else None
-        elif '{"' in line.text and (bare := _ROLL_JSON.search(line.text)) is not None:
+        elif is_roll_line(line.text) and (bare := _ROLL_JSON.search(line.text)) is not None:
             waiting = line, bare[1]
 
 
