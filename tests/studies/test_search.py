@@ -10,21 +10,25 @@ from pathlib import Path
 
 import pytest
 from search_problems import ONE_OFF, PROBLEMS, Problem, evaluator
+from small_cases import written as small_case
 from sweep_files import ENVIRONMENT, ROOT, command, rlsim, told, written
 from test_sweep import kept_runs
 
 from rlsim.core.errors import ParameterError, RlsimError, ScenarioError
 from rlsim.results.metrics import Metrics
 from rlsim.results.progress import used_at
-from rlsim.results.statistics import paired_ratio
+from rlsim.results.statistics import Estimate, paired_ratio
 from rlsim.scenario.document import load
+from rlsim.scenario.override import override
 from rlsim.studies.optimize.candidates import NOMINAL
 from rlsim.studies.optimize.explore import SEED, TpeSearch, explore
+from rlsim.studies.optimize.gpu_changes import GpuChange, held_utilisation
 from rlsim.studies.optimize.selection import MARGIN
 from rlsim.studies.optimize.study import OptimizeResult, optimize, optimize_request
 from rlsim.studies.runs.executor import local_executor, make_run
 from rlsim.studies.runs.record import requests_of
 from rlsim.studies.sweep import WITH_PROGRESS
+from rlsim.studies.text.optimize import as_text, gpu_sentence
 
 LITTLE = Problem((), ("split={gpus: 6, step: 1}",))
 
@@ -208,7 +212,7 @@ def test_one_more_gpu_is_worth_what_runs_with_it_say(tmp_path: Path) -> None:
     found = answered(LITTLE, tmp_path)
     assert found.selection is not None
     scenario = found.selection.best.candidate.variant.scenario
-    for more in found.marginal:
+    for more in (change for change in found.gpu_changes if change.role):
         gpus = {"rollout": scenario.rollout.gpus, "trainer": scenario.trainer.gpus, "cluster": scenario.cluster.gpus}
         gpus = {**gpus, more.role: gpus[more.role] + more.gpus, "cluster": gpus["cluster"] + more.gpus}
         sets = [f"{role}.gpus={count}" for role, count in gpus.items()]
@@ -216,7 +220,63 @@ def test_one_more_gpu_is_worth_what_runs_with_it_say(tmp_path: Path) -> None:
         own = [make_run(one).metrics.step_seconds for one in requests_of("larger", larger, range(2))]
         mean = sum(own) / 2 - found.selection.best.value
         assert more.seconds.mean == pytest.approx(mean, abs=1e-9)
-    assert {more.role for more in found.marginal} == {"rollout", "trainer"}
+    assert {more.role for more in found.gpu_changes if more.role} == {"rollout", "trainer"}
+
+
+def test_the_plan_ends_in_what_another_number_of_gpus_is_worth(tmp_path: Path) -> None:
+    found = answered(Problem((), ("split={gpus: [4, 8], step: 2}",)), tmp_path, replications=5)
+    assert found.selection is not None
+    best, change = found.selection.best, next(one for one in found.gpu_changes if one.usd_per_hour_saved is not None)
+    hour = best.candidate.usd_per_hour
+    rate = hour / best.estimate("usd_per_million_trained_tokens").mean
+    gpus = best.candidate.gpus + change.gpus
+    assert change.usd_per_hour_ratio == pytest.approx(gpus / best.candidate.gpus)
+    # As fast for as much money an hour is what a token costs.
+    assert change.cost_ratio.mean == pytest.approx(change.usd_per_hour_ratio / change.speedup.mean, rel=1e-6)
+    assert change.usd_per_hour_saved is not None
+    dearer, hours_saved = hour / rate * (change.cost_ratio.mean - 1), (1 - 1 / change.speedup.mean) / rate
+    assert change.usd_per_hour_saved == pytest.approx(dearer / hours_saved)
+    text = as_text(found)
+    last = " ".join(text.split("\n\n")[-1].split())
+    assert "x the money an hour, " in last
+    assert f"{change.usd_per_hour_saved:,.2f} USD for an hour saved" in last
+
+
+def estimate(mean: float, half: float = 0.01) -> Estimate:
+    return Estimate(mean, mean - half, mean + half, 3)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "speedup", "cost", "saved", "words"),
+    [
+        (
+            32,
+            1.44,
+            1.04,
+            310.0,
+            "32 more GPUs: 1.44 ± 0.01x as fast for 1.50x the money an hour, 4% more a token; n",
+        ),
+        (32, 1.44, 1.04, 310.0, "not worth it below 310.00 USD for an hour saved; trainer.mfu 0.4 is held fixed."),
+        (32, 1.002, 1.5, None, "no faster for certain: not worth it"),
+        (32, 1.6, 0.94, -12.0, "6% less a token; worth it at any price of time"),
+        (-1, 0.7, 0.95, 20.0, "1 fewer GPU: 0.70 ± 0.01x as fast"),
+        (-1, 0.7, 0.95, 20.0, "worth it up to 20.00 USD for an hour saved"),
+        (-1, 0.999, 0.7, None, "no slower for certain: worth it"),
+        (-1, 0.7, 1.1, -3.0, "not worth it: slower and dearer"),
+    ],
+)
+def test_the_sentence_says_from_which_price_of_time_gpus_pay(
+    gpus: int, speedup: float, cost: float, saved: float | None, words: str
+) -> None:
+    rest = (estimate(speedup), 1.5, estimate(cost), saved, "trainer.mfu 0.4 is held fixed")
+    assert words in gpu_sentence(GpuChange("", {}, gpus, estimate(0.0), estimate(0.0), *rest))
+
+
+def test_a_utilisation_is_held_fixed_where_sizes_differ(tmp_path: Path) -> None:
+    one = load(str(small_case(tmp_path, ""))).resolve()
+    more = override(one, {"cluster.gpus": 3, "trainer.gpus": 2})
+    assert held_utilisation(one, more) == "trainer.mfu 0.4 is held fixed"
+    assert held_utilisation(one, override(one, {"rollout.max_num_seqs": 8})) == ""
 
 
 LEARNS = "learning:\n  curve: {half_updates: 2}\n"

@@ -1,27 +1,25 @@
-"""What is not known: inputs that are uncertain, inputs that may be wrong, and what one more GPU would do."""
+"""What is not known: inputs that are uncertain, and inputs that may be wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
-from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.resolve.scenario import gpus_used, price
-from rlsim.results.statistics import Estimate, paired_difference
+from rlsim.core.errors import ParameterError
+from rlsim.results.statistics import Estimate
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.variation import Factor, level
-from rlsim.studies.optimize.candidates import Candidate, InputState
+from rlsim.studies.optimize.candidates import InputState
 from rlsim.studies.optimize.explore import explore
-from rlsim.studies.optimize.scoring import COST, EvaluatedPoint, Evaluator
+from rlsim.studies.optimize.scoring import EvaluatedPoint, Evaluator
 from rlsim.studies.optimize.selection import Selection, is_tied, ratio
 from rlsim.studies.optimize.space import GridPoint
 from rlsim.studies.sweep import variant
 
 MOST_ROBUST = 12
 """Contenders of the scenario as written that are judged under uncertain inputs, beside the best of every state."""
-MOST_MORE_GPUS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +81,6 @@ class Swing:
     def changes_the_choice(self) -> bool:
         """Whether another point is better then, beyond what replications tell apart."""
         return self.regret.mean > 1 and not is_tied(self.regret)
-
-
-@dataclass(frozen=True, slots=True)
-class MarginalGpus:
-    """What more GPUs for one role would do to the choice."""
-
-    role: str
-    gpus: int
-    seconds: Estimate
-    """Change of the step time, for all these GPUs."""
-    usd_per_million_trained_tokens: Estimate
-    """Change of the cost, likewise."""
 
 
 def states_of(factors: Sequence[Factor], scenario: Scenario) -> list[InputState]:
@@ -186,42 +172,3 @@ def swings(
             change = ratio(own, selection.best)
             judged.append(Swing(factor.name, text, change, best.levels, ratio(own, best)))
     return judged, refused
-
-
-def more_gpus(evaluator: Evaluator, selection: Selection, replications: int) -> list[MarginalGpus]:
-    """The fewest further GPUs that the choice can take for each role, whatever the limits say."""
-    marginal = []
-    scenario = selection.best.candidate.variant.scenario
-    shared = selection.best.candidate.variant.resolved.colocated
-    roles = {"rollout and trainer": (1, 1)} if shared else {"rollout": (1, 0), "trainer": (0, 1)}
-    for role, parts in roles.items():
-        for candidate in _larger(evaluator, selection.best.point, scenario, parts):
-            state = InputState(f"{candidate.gpus - selection.best.candidate.gpus} more {role} GPUs")
-            simulated = evaluator.simulated([candidate], state, replications)
-            marginal += [_more(role, evaluated, selection.best) for evaluated in simulated]
-    return marginal
-
-
-def _larger(evaluator: Evaluator, point: GridPoint, scenario: Scenario, parts: tuple[int, int]) -> Iterator[Candidate]:
-    """The choice with the fewest more GPUs with which it can be made; none where no number will do."""
-    space = evaluator.candidates.space
-    for more in range(1, MOST_MORE_GPUS + 1):
-        rollout, trainer = scenario.rollout.gpus + parts[0] * more, scenario.trainer.gpus + parts[1] * more
-        text = f"{rollout}:{trainer}:{scenario.cluster.gpus + more}"
-        added = level("rollout.gpus:trainer.gpus:cluster.gpus", text, "more GPUs")
-        try:
-            larger = variant(space.document, {**space.choice(point), "more": added})
-        except ScenarioError:
-            continue
-        gpus = gpus_used(larger.resolved)
-        yield Candidate(point, larger, gpus, gpus * price(larger.resolved)[0])
-        return
-
-
-def _more(role: str, evaluated: EvaluatedPoint, best: EvaluatedPoint) -> MarginalGpus:
-    confidence = evaluated.candidate.variant.scenario.run.confidence
-    seconds, usd = (
-        paired_difference(evaluated.values(metric), best.values(metric), confidence)
-        for metric in ("step_seconds", COST)
-    )
-    return MarginalGpus(role, evaluated.candidate.gpus - best.candidate.gpus, seconds, usd)

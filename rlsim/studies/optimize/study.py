@@ -16,14 +16,13 @@ from rlsim.scenario.search import Limits, Search
 from rlsim.scenario.variation import Factor
 from rlsim.studies.optimize.candidates import Candidate, Candidates
 from rlsim.studies.optimize.explore import explore
+from rlsim.studies.optimize.gpu_changes import SECONDS, GpuChange, gpu_changes
 from rlsim.studies.optimize.scoring import COST, Evaluator, SearchCost
 from rlsim.studies.optimize.selection import Measures, Selection, select
 from rlsim.studies.optimize.sensitivity import (
-    MarginalGpus,
     Robust,
     Swing,
     check_states,
-    more_gpus,
     robust,
     states_of,
     swings,
@@ -31,7 +30,6 @@ from rlsim.studies.optimize.sensitivity import (
 from rlsim.studies.optimize.space import Space, axis_of_text, space_of, written_factors
 from rlsim.studies.runs.executor import RunExecutor
 
-SECONDS = "seconds_per_million_trained_tokens"
 BATCH_KEYS = ("workload.prompts_per_step", "workload.group_size", "workload.response_tokens", "workload.prompt_tokens")
 """Keys with which steps are no longer alike: their times say nothing against each other."""
 
@@ -71,7 +69,7 @@ class OptimizeResult:
     swings: tuple[Swing, ...] = ()
     unjudged: tuple[str, ...] = ()
     """Inputs whose effect could not be told, and why."""
-    marginal: tuple[MarginalGpus, ...] = ()
+    gpu_changes: tuple[GpuChange, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values by name."""
@@ -91,7 +89,7 @@ class OptimizeResult:
             "robust": None if self.robust is None else self.robust.to_dict(),
             "sensitivity": [{**asdict(swing), "changes_the_choice": swing.changes_the_choice} for swing in self.swings],
             "unjudged": self.unjudged,
-            "marginal": [asdict(marginal) for marginal in self.marginal],
+            "gpu_changes": [change.to_dict() for change in self.gpu_changes],
         }
 
 
@@ -144,8 +142,8 @@ def optimize(request: OptimizeRequest, runs: RunExecutor) -> OptimizeResult:
     if request.uncertain:
         states = states_of(request.uncertain, selection.best.candidate.variant.scenario)
         robust_choice = robust(evaluator, selection, states, search.evaluations, request.replications, search.robust)
-    marginal = tuple(more_gpus(evaluator, selection, request.replications))
-    return replace(result, robust=robust_choice, swings=tuple(tornado), unjudged=tuple(unjudged), marginal=marginal)
+    changes = tuple(gpu_changes(evaluator, selection, request.replications))
+    return replace(result, robust=robust_choice, swings=tuple(tornado), unjudged=tuple(unjudged), gpu_changes=changes)
 
 
 def _check(evaluator: Evaluator, request: OptimizeRequest) -> None:

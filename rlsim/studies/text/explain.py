@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from textwrap import fill
 from typing import Any
 
 from rlsim import __version__
@@ -15,10 +14,8 @@ from rlsim.studies.explain.cases import SIZE_WITHIN, CaseResult
 from rlsim.studies.explain.changes import Change
 from rlsim.studies.explain.explain import Effect, Explanation, evidence
 from rlsim.studies.output import json_text
-from rlsim.studies.text.table import new_table, rendered
+from rlsim.studies.text.table import new_table, rendered, wrapped
 
-TEXT_WIDTH = 80
-"""Columns of an explanation."""
 WIDTH = 150
 """Columns of the printed table."""
 COLUMNS = ("case", "question", "observed", "simulated", "agrees")
@@ -28,16 +25,10 @@ def explanation_text(explanation: Explanation, plan: ResolvedScenario) -> str:
     """Bottleneck, what would help, what would not, the evidence, and what was not tried."""
     is_arm = explanation.arm != plan.scenario.name
     lines = [f"{plan.scenario.name}: {explanation.arm}" if is_arm else explanation.arm, explanation.record.verdict, ""]
-    lines = [_wrapped(line) for line in (*lines, *_effects(explanation), *_sources(plan), "", "Evidence:")]
-    lines += [_wrapped(f"  {kind:<13} {text}", 16) for kind, text in evidence(explanation.record.metrics, plan)]
-    lines += [_wrapped(line) for line in ("", *_screened(explanation), *_not_tried(explanation))]
+    lines = [wrapped(line) for line in (*lines, *_effects(explanation), *_sources(plan), "", "Evidence:")]
+    lines += [wrapped(f"  {kind:<13} {text}", 16) for kind, text in evidence(explanation.record.metrics, plan)]
+    lines += [wrapped(line) for line in ("", *_screened(explanation), *_not_tried(explanation))]
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(line: str, indent: int | None = None) -> str:
-    """The line in the columns of an explanation; what does not fit goes on ``indent`` columns in, 4 beyond its own."""
-    below = " " * (len(line) - len(line.lstrip()) + 4 if indent is None else indent)
-    return fill(line, TEXT_WIDTH, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 def _effects(explanation: Explanation) -> Iterator[str]:
@@ -109,7 +100,7 @@ def shown(estimate: Estimate) -> str:
 
 def case_text(result: CaseResult) -> str:
     """One case in full."""
-    lines = [_wrapped(line, 14) for line in _case_lines(result)]
+    lines = [wrapped(line, 14) for line in _case_lines(result)]
     return "\n".join(lines) + "\n"
 
 

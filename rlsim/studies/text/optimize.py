@@ -8,18 +8,21 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from rlsim.results.statistics import Estimate
+from rlsim.studies.optimize.gpu_changes import GpuChange, held_utilisation
 from rlsim.studies.optimize.scoring import COST, EvaluatedPoint
 from rlsim.studies.optimize.selection import MARGIN, Selection
 from rlsim.studies.optimize.sensitivity import Robust, Swing
 from rlsim.studies.optimize.study import OptimizeResult
 from rlsim.studies.text.sweep import label, short, shown, shown_mean, source_lines, varying
-from rlsim.studies.text.table import new_table, plus_minus, rendered
+from rlsim.studies.text.table import new_table, plus_minus, rendered, wrapped
 
 _EXTRA = {
     "seconds_per_million_trained_tokens": "s /M tokens",
     "seconds_to_target": "s to target",
     "usd_to_target": "USD to target",
 }
+LEAST_COST = 0.005
+"""Relative difference of costs from which it is named."""
 ROWS = 20
 """Contenders in the table."""
 OBJECTIVES = {
@@ -34,22 +37,23 @@ OBJECTIVES = {
 def as_text(result: OptimizeResult) -> str:
     """The choice, how sure and how flat it is, what it was chosen from, and what would change it."""
     if result.selection is None:
-        return "".join(f"{line}\n" for line in ("No feasible choice.", *_search_lines(result)))
+        return "".join(f"{wrapped(line)}\n" for line in ("No feasible choice.", *_search_lines(result)))
     axes = result.request.space.axes
     names = [axis.name for axis in axes if len(axis.factor.levels) > 1] or [axis.name for axis in axes]
     lines = [*_choice_lines(result, result.selection, names), "", *_search_lines(result), ""]
     tables = [_contenders(result, result.selection, names)]
     tables += [_robust(result.robust, names)] if result.robust is not None and result.robust.points else []
     tables += [_tornado(result.swings, result.selection, names)] if result.swings else []
-    text = "".join(f"{line}\n" for line in lines) + rendered(tables)
-    return text + "".join(f"{line}\n" for line in _notes(result, result.selection, names))
+    text = "".join(f"{wrapped(line)}\n" for line in lines) + rendered(tables)
+    return text + "".join(f"{wrapped(line)}\n" for line in _notes(result, result.selection, names))
 
 
 def _choice_lines(result: OptimizeResult, selection: Selection, names: Sequence[str]) -> Iterator[str]:
     best = selection.best
     objective = OBJECTIVES[best.objective]
     yield f"{result.scenario}: least {objective}"
-    yield f"Choice: {label(best.levels, names)}"
+    held = held_utilisation(*(contender.candidate.variant.scenario for contender in selection.contenders))
+    yield f"Choice: {label(best.levels, names)}{f' ({held} over these sizes)' if held else ''}"
     step, usd = shown(best.estimate("step_seconds")), shown(best.estimate(COST))
     lag = max(best.values("start_lag_max"))
     yield f"  step {step} s, {usd} USD per million trained tokens, start lag at most {lag:g}"
@@ -170,12 +174,31 @@ def _notes(result: OptimizeResult, selection: Selection, names: Sequence[str]) -
         if robust.infeasible:
             yield f"  {robust.infeasible} contender(s) are infeasible in some state and left out."
     yield from (f"not judged: {text}" for text in result.unjudged)
-    for marginal in result.marginal:
-        each = "" if marginal.gpus == 1 else f" ({marginal.seconds.mean / marginal.gpus:+.3g} s a GPU)"
-        yield (
-            f"{marginal.gpus} more {marginal.role} GPU(s): step {shown(marginal.seconds, '+.3g')} s{each}, "
-            f"{shown(marginal.usd_per_million_trained_tokens, '+.2g')} USD per million trained tokens."
-        )
     run = selection.best.candidate.variant.scenario.run
     yield f"Sizes: {run.steps} steps, the first {run.warmup_steps} left out; intervals of {run.confidence:.0%}."
     yield from source_lines([selection.best.candidate.variant.resolved])
+    yield from map(gpu_sentence, result.gpu_changes)
+
+
+def gpu_sentence(change: GpuChange) -> str:
+    """What another number of GPUs is worth, with the price of an hour from which it is."""
+    count, direction = abs(change.gpus), "more" if change.gpus > 0 else "fewer"
+    whose = f" {change.role}" if change.role else ""
+    at = f" ({label(change.levels, list(change.levels))})" if change.levels else ""
+    held = f"; {change.held}" if change.held else ""
+    cost = change.cost_ratio.mean - 1
+    token = "as much" if abs(cost) < LEAST_COST else f"{abs(cost):.0%} {'more' if cost > 0 else 'less'}"
+    return (
+        f"{count} {direction}{whose} GPU{'s' * (count > 1)}{at}: {shown(change.speedup, '.2f')}x as fast for "
+        f"{change.usd_per_hour_ratio:.2f}x the money an hour, {token} a token; {_worth(change)}{held}."
+    )
+
+
+def _worth(change: GpuChange) -> str:
+    """From which price of an hour the larger number pays."""
+    usd, is_more = change.usd_per_hour_saved, change.gpus > 0
+    if usd is None:
+        return "no faster for certain: not worth it" if is_more else "no slower for certain: worth it"
+    if usd <= 0:
+        return "worth it at any price of time" if is_more else "not worth it: slower and dearer"
+    return f"{'not worth it below' if is_more else 'worth it up to'} {usd:,.2f} USD for an hour saved"

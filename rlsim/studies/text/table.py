@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
+from textwrap import fill
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,6 +13,8 @@ from rich.table import Table
 
 from rlsim.results.statistics import Estimate
 
+TEXT_WIDTH = 80
+"""Columns of sentences."""
 FILE_WIDTH = 118
 """Columns of output that goes to no terminal and where COLUMNS says nothing."""
 
@@ -38,6 +41,12 @@ def rendered(
     for line in lines:
         console.print(line, markup=False)
     return out.getvalue()
+
+
+def wrapped(line: str, indent: int | None = None) -> str:
+    """The line in ``TEXT_WIDTH`` columns; what does not fit goes on ``indent`` columns in, 4 beyond its own."""
+    below = " " * (len(line) - len(line.lstrip()) + 4 if indent is None else indent)
+    return fill(line, TEXT_WIDTH, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 def new_table(
