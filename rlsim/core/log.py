@@ -124,6 +124,18 @@ class RunLog:
     """Of these, the token that ends each check of a draft, which nobody keeps."""
     prefill_tokens: int = 0
     preemptions: int = 0
+    """For want of KV blocks."""
+    resets: int = 0
+    """Requests that weight updates made begin anew."""
+    recomputed_tokens: int = 0
+    """Of the prefilled tokens, those that had been computed before."""
+    prompt_tokens: int = 0
+    """Tokens that calls brought to the engines."""
+    cached_tokens: int = 0
+    """Of these, those that a prefix cache held."""
+    blocked_steps: int = 0
+    """Steps of ranks in which a request waited for KV blocks."""
+    rank_steps: int = 0
     engine_steps: int = 0
     events: int = 0
     """Events that the executor processed."""

@@ -50,6 +50,10 @@ class Scheduler:
         self.authors = Authorship()
         self.decoded_tokens = self.prefill_tokens = self.preemptions = self.lost_tokens = 0
         """Of those decoded, sampled in steps during which their requests were aborted."""
+        self.resets = self.recomputed_tokens = self.prompt_tokens = self.cached_tokens = self.blocked_steps = 0
+        """Requests that a weight update put back; tokens prefilled once more; tokens that new requests brought, and
+        those of them that were cached; steps in which a request waits for KV blocks."""
+        self._is_blocked = False
         self._partial: Request | None = None
         self._stalled: list[Request] = []
         self._granted: set[int] = set()
@@ -76,8 +80,9 @@ class Scheduler:
 
     def reset(self) -> None:
         """Preempt all running requests and forget the prefix cache, as a weight update that drops the KV does."""
+        self.resets += len(self.running)
         for request in reversed(list(self.running.values())):
-            self._preempt(request)
+            self._put_back(request)
         self.pool.forget()
 
     def set_version(self, version: int) -> None:
@@ -120,6 +125,7 @@ class Scheduler:
         self.chunks.clear()
         self.preempted.clear()
         self._granted.clear()
+        self._is_blocked = False
         if self._stalled:
             self._revive()
         budget = self.limits.max_num_batched_tokens
@@ -147,6 +153,8 @@ class Scheduler:
             steps = 1
             for sample in aborted:
                 self._drop(sample)
+        if self._is_blocked:
+            self.blocked_steps += steps
         self._decode(steps)
         self._granted.clear()
         finished = self._finish_decodes()
@@ -240,6 +248,7 @@ class Scheduler:
             if not limits.enable_chunked_prefill and request.tokens - computed > budget:
                 return
             if self._blocks(request.tokens) - hit.blocks + hit.evictable > pool.free:
+                self._is_blocked = True
                 return
             if self._paced is not None and not self._chunk_tokens(request, computed, budget):
                 return
@@ -247,11 +256,20 @@ class Scheduler:
                 return
             self.waiting.pop()
             pool.adopt(request, hit)
+            self._count_entry(request, computed)
             request.computed, request.blocks, request.cached_blocks = computed, hit.blocks, hit.blocks
             self.running[request.sample] = request
             self._entries += 1
             request.entry = self._entries
             budget = self._continue_prefill(request, budget)
+
+    def _count_entry(self, request: Request, computed: int) -> None:
+        """Book what a request brings, or what of it must be computed once more."""
+        if request.entry < 0:
+            self.prompt_tokens += request.tokens
+            self.cached_tokens += computed
+        else:
+            self.recomputed_tokens += request.tokens - computed
 
     def _run_short_of_blocks(self, budget: int) -> int:
         """The running pass by priority when blocks are short: request by request, as a victim may have had its turn."""
@@ -296,10 +314,15 @@ class Scheduler:
     # -- one request ----------------------------------------------------------------------------------
 
     def _preempt(self, request: Request) -> None:
+        """Put a running request back for want of KV blocks."""
+        self.preemptions += 1
+        self._is_blocked = True
+        self._put_back(request)
+
+    def _put_back(self, request: Request) -> None:
         self._remove(request)
         request.computed = request.cached_blocks = request.blocks = request.restored_tokens = 0
         request.preemptions += 1
-        self.preemptions += 1
         self.preempted.append(request.sample)
         self.waiting.push_front(request)
 

@@ -35,7 +35,7 @@ IDLE = (
 _CAUSE_OF_GATE = {
     "": "idle:open",
     "barrier": "idle:tail",
-    "drain": "idle:tail",
+    "drain": "idle:quiesce",
     "train": "idle:quiesce",
     "buffer": "idle:trainer",
 }

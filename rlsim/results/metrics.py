@@ -76,9 +76,26 @@ class Metrics:
     verl_u_rollout: float
     verl_u_cluster: float
     preemptions_per_step: float
-    """Over the whole run."""
+    """For want of KV blocks, over the whole run."""
+    resets_per_step: float
+    """Requests that weight updates in flight made begin anew, over the whole run."""
+    preemptions_per_sample: float
+    recomputed_share: float
+    """Of the tokens that engines prefilled, those that had been computed before."""
+    kv_wait_share: float
+    """Of the engines' steps, those in which a request waited for KV blocks."""
+    prefix_hit_share: float
+    """Of the tokens that calls brought, those that a prefix cache held."""
+    load_imbalance: float
+    """Tokens decoded by the busiest replica over the mean of its pool, less 1; the largest of the pools."""
     kv_peak_share: float
     """An upper estimate: a prompt that a group shares is counted for every member. At most 1."""
+    tool_share: float
+    """Of the time of trained samples from submission to their last token, that spent in tool calls."""
+    reward_busy_share: float
+    """Of the time of the workers that score; 0 where their number has no limit."""
+    environment_busy_share: float
+    """Likewise of the environments that run tool calls."""
     start_lag_mean: float
     start_lag_max: float
     end_lag_mean: float
@@ -151,8 +168,9 @@ def metrics_of(read: Digest) -> Metrics:
         verl_u_train=verl.train,
         verl_u_rollout=verl.rollout,
         verl_u_cluster=verl.cluster,
-        preemptions_per_step=log.preemptions / window.last,
+        **_engines(read, window),
         kv_peak_share=max(_kv_peak_of(read, pool, window) for pool in read.run.plan.pools),
+        **_services(read, window),
         **_staleness(read, window),
         generated_tokens=log.generated_tokens,
         ledger_tokens=(ledger := ledger_tokens(log)),
@@ -263,6 +281,50 @@ def _staleness(read: Digest, window: Measured) -> dict[str, Any]:
     values["intra_batch_lag_mean"] = float(read.updates["intra_batch_lag_mean"][rows].mean())
     values["intra_batch_lag_max"] = float(read.updates["intra_batch_lag_max"][rows].max())
     return values
+
+
+def _engines(read: Digest, window: Measured) -> dict[str, float]:
+    log = read.run.log
+    return {
+        "preemptions_per_step": log.preemptions / window.last,
+        "resets_per_step": log.resets / window.last,
+        "preemptions_per_sample": log.preemptions / max(1, len(read.samples["sample"])),
+        "recomputed_share": log.recomputed_tokens / max(1, log.prefill_tokens),
+        "kv_wait_share": log.blocked_steps / max(1, log.rank_steps),
+        "prefix_hit_share": log.cached_tokens / max(1, log.prompt_tokens),
+        "load_imbalance": max(_imbalance(read, pool, window) for pool in read.run.plan.pools),
+    }
+
+
+def _services(read: Digest, window: Measured) -> dict[str, float]:
+    workload = read.run.plan.scenario.workload
+    workers = workload.reward.workers if workload.reward else None
+    places = workload.turns.environments if workload.turns else None
+    rows, samples = read.run.log.services, read.samples
+    tool_seconds = to_seconds(sum(row.end - row.requested for row in rows if row.what == "tool" and row.end >= 0))
+    finished = samples["finished_seconds"] > samples["submitted_seconds"]
+    resided = float((samples["finished_seconds"] - samples["submitted_seconds"])[finished].sum())
+    return {
+        "tool_share": min(1.0, tool_seconds / resided) if resided else 0.0,
+        "reward_busy_share": _busy(read.run.log, "reward", workers, window),
+        "environment_busy_share": _busy(read.run.log, "tool", places, window),
+    }
+
+
+def _busy(log: RunLog, what: str, workers: int | None, window: Measured) -> float:
+    """Share of the workers' time in the window; 0 where there is no limit on them."""
+    if workers is None:
+        return 0.0
+    spans = ((max(row.start, window.start), min(row.end, window.end)) for row in log.services if row.what == what)
+    return sum(max(0, end - start) for start, end in spans) / (workers * (window.end - window.start))
+
+
+def _imbalance(read: Digest, pool: ResolvedPool, window: Measured) -> float:
+    rows, replicas = read.activity, pool.place.replicas
+    here = (rows.end > window.start) & (rows.who >= replicas.start) & (rows.who < replicas.stop)
+    steps, decodes = rows.counts[here, 0], rows.counts[here, 1]
+    tokens = np.bincount(rows.who[here] - replicas.start, steps * decodes, len(replicas))
+    return float(tokens.max() / tokens.mean() - 1) if tokens.any() else 0.0
 
 
 def _kv_peak_of(read: Digest, pool: ResolvedPool, window: Measured) -> float:

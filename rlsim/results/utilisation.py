@@ -5,7 +5,7 @@ What each pool of replicas did with its GPUs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from rlsim.core.ticks import TICKS_PER_SECOND, Ticks, to_seconds
 from rlsim.resolve import ResolvedPool, ResolvedScenario
 from rlsim.resolve.scenario import lent_gpus
 from rlsim.results.activity import IDLE, TRAINER, Activity
+from rlsim.results.causes import CAUSES, waiting_causes
 from rlsim.results.columns import PHASES
 from rlsim.results.tables import Digest
 
@@ -32,6 +33,8 @@ class Utilisation:
     rollout: Shares
     trainer: Shares
     all: Shares
+    waiting: Shares = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
+    """Of the rollout GPUs, while they do not work, by what they wait for in the end; 0 on shared GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,12 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
     trainer.pop("away", 0)
     rollout.pop("lent", 0)
     both = {name: rollout[name] + trainer[name] for name in rollout}
-    return Utilisation(_shares(rollout), _shares(trainer), _shares(both))
+    gpus = {
+        replica: pool.rollout.gpus_per_replica * share_of_gpus(read.run.plan, pool)
+        for pool in read.run.plan.pools
+        for replica in pool.place.replicas
+    }
+    return Utilisation(_shares(rollout), _shares(trainer), _shares(both), waiting_causes(read, window, gpus))
 
 
 def _add_trainer_alone(uses: dict[str, float], read: Digest, window: Measured) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,15 +100,17 @@ def test_when_nothing_else_moves_everybody_waits_for_rewards() -> None:
     assert uses(log)[0] == [("decode", 0, 5), ("idle:reward", 5, 9)]
 
 
-def test_a_trainer_that_drains_before_it_publishes_waits_for_the_tail() -> None:
+def test_engines_that_drain_before_a_publication_are_charged_to_the_sync() -> None:
     log = RunLog(
         windows=[window(0, 0, 12)],
         spans=[SpanRow(-1, "update_actor", 2, 8, 0), SpanRow(-1, "sync", 12, 13, 1), SpanRow(0, "sync", 12, 13, 1)],
         gates=[GateRow(0, "staleness"), GateRow(8, "drain")],
         end=13,
     )
-    expected = [("idle:data", 0, 2), ("update_actor", 2, 8), ("idle:tail", 8, 12), ("sync", 12, 13)]
-    assert uses(log, replicas=1)[-1] == expected
+    waits = [("idle:data", 0, 2), ("update_actor", 2, 8), ("idle:tail", 8, 12), ("sync", 12, 13)]
+    assert uses(log, replicas=1)[-1] == waits, "the trainer waits for the last samples"
+    early = replace(log, windows=[window(0, 0, 9), window(1, 0, 12)])
+    assert uses(early, replicas=2)[0] == [("decode", 0, 9), ("idle:quiesce", 9, 12), ("sync", 12, 13)]
 
 
 def test_the_step_that_the_end_of_the_run_cuts_is_not_idle_time() -> None:

@@ -20,10 +20,11 @@ def shares(**given: float) -> dict[str, float]:
 
 
 def example(rollout: dict[str, float], trainer: dict[str, float], **changes: float) -> Metrics:
-    plain = replace(metrics(small_run("areal")), tail_share=0.1, preemptions_per_step=0.0)
+    plain = replace(metrics(small_run("areal")), tail_share=0.1, kv_wait_share=0.0)
     return replace(plain, utilisation=Utilisation(rollout, trainer, rollout), **changes)  # type: ignore[arg-type]
 
 
+TOOLS = "Tool-bound: tool calls hold the rollout {}% of the time"
 WAITING = shares(update_actor=0.5, idle_data=0.5)
 
 
@@ -34,10 +35,21 @@ WAITING = shares(update_actor=0.5, idle_data=0.5)
             shares(decode=0.59, idle_staleness=0.41),
             shares(update_actor=0.97, sync=0.03),
             {},
-            "Trainer-bound: the trainer works 97% of the time while replicas idle 41%, held by staleness.",
+            "Trainer-bound: the trainer works 97% of the time while replicas idle 41%.",
         ),
         (shares(decode=0.95, sync=0.05), WAITING, {}, "Generation-bound: replicas work 95% of the time"),
-        (shares(decode=0.95, sync=0.05), WAITING, {"preemptions_per_step": 90.0}, "KV-bound: 90 preemptions"),
+        (
+            shares(decode=0.95, sync=0.05),
+            WAITING,
+            {"kv_wait_share": 0.4},
+            "KV-bound: requests wait for KV blocks",
+        ),
+        (
+            shares(decode=0.3, idle_staleness=0.7),
+            shares(overhead=0.8, update_actor=0.2),
+            {},
+            "Overhead-bound: the fixed time of a step takes 80% of the trainer's time while replicas idle 70%",
+        ),
         (shares(decode=0.95, sync=0.05), WAITING, {"tail_share": 0.5}, "Tail-bound: 50% of a step's"),
         (
             shares(decode=0.4, idle_tail=0.6),
@@ -45,18 +57,23 @@ WAITING = shares(update_actor=0.5, idle_data=0.5)
             {},
             "Tail-bound: 60% of the rollout GPU time is spent waiting for the last samples",
         ),
-        (shares(decode=0.4, idle_tools=0.6), WAITING, {}, "Tool-bound: 60%"),
-        (shares(decode=0.02, idle_tools=0.98), shares(update_actor=0.01, idle_tail=0.99), {}, "Tool-bound: 98%"),
+        (shares(decode=0.4, idle_tools=0.6), WAITING, {}, TOOLS.format(60)),
+        (
+            shares(decode=0.02, idle_tools=0.98),
+            shares(update_actor=0.01, idle_tail=0.99),
+            {},
+            TOOLS.format(98),
+        ),
         (shares(decode=0.4, idle_reward=0.6), WAITING, {}, "Reward-bound: 60%"),
         (shares(decode=0.4, sync=0.6), WAITING, {}, "Sync-bound: publishing weights takes 60%"),
-        (shares(decode=0.4, idle_trainer=0.6), WAITING, {}, "Serial: replicas wait for the trainer 60%"),
+        (shares(decode=0.4, idle_trainer=0.6), WAITING, {}, "Trainer-bound: training takes 60% of the time, in which"),
         (shares(decode=0.4, idle_staleness=0.6), WAITING, {}, "Staleness-bound: the bound on staleness"),
         (shares(decode=0.4, idle_concurrency=0.6), WAITING, {}, "Concurrency-bound: the limit on samples"),
         (
             shares(decode=0.5, idle_trainer=0.5),
             shares(overhead=0.6, update_actor=0.4),
             {},
-            "Overhead-bound: the fixed time of a step takes 60%",
+            "Overhead-bound: the fixed time of a step takes 60% of the trainer's time",
         ),
     ],
 )

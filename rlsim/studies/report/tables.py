@@ -104,6 +104,9 @@ def _parts(saved: Saved) -> ReportTable:
         "response_tokens_mean": "response, tokens",
         "truncated_share": "truncated",
         "kv_peak_share": "KV peak",
+        "kv_wait_share": "steps short of KV",
+        "recomputed_share": "prefill done again",
+        "prefix_hit_share": "prefix hits",
     }
     rows = tuple(
         (arm.name, *(_part(arm, name) for name in names), f"{arm.mean('tail_share'):.0%}") for arm in saved.arms

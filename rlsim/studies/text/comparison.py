@@ -13,11 +13,18 @@ from rlsim.studies.compare import Arm, Comparison, Shift, shared_sources
 from rlsim.studies.text.table import new_table, plus_minus, rendered
 
 LEAST_SHARE = 0.005
+ENGINE_SHARES = {
+    "kv_wait_share": "steps short of KV",
+    "recomputed_share": "prefill done again",
+    "prefix_hit_share": "prefix hits",
+    "load_imbalance": "busiest replica above mean",
+}
+"""Metrics of the engines and their titles."""
 
 
 def as_text(comparison: Comparison, detailed: bool = False) -> str:
     """What each arm takes and what holds it back, warnings, tables and notes; ``detailed`` adds every metric."""
-    tables = [_step_times(comparison), _uses(comparison), _staleness(comparison)]
+    tables = [_step_times(comparison), _uses(comparison), _engines(comparison), _staleness(comparison)]
     tables += [_everything(comparison.arms[0])] if detailed else []
     return rendered(tables, _notes(comparison), first=_answers(comparison))
 
@@ -78,6 +85,15 @@ def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
 
 def _mean_shares(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {use: sum(run.get(use, 0.0) for run in runs) / len(runs) for use in runs[0]}
+
+
+def _engines(comparison: Comparison) -> Table:
+    """What the KV cache and the router cost."""
+    rows = []
+    for arm in comparison.arms:
+        row = [arm.name, f"{arm.mean('preemptions_per_sample'):.2g}", f"{arm.mean('resets_per_step'):,.3g}"]
+        rows.append([*row, *(f"{arm.mean(name):.0%}" for name in ENGINE_SHARES)])
+    return new_table("Engines", ("arm", "preemptions /sample", "resets /step", *ENGINE_SHARES.values()), rows)
 
 
 def _staleness(comparison: Comparison) -> Table:
