@@ -43,6 +43,10 @@ class SpanRow(NamedTuple):
     step: int
 
 
+ENGINE_COUNTS = ("resets", "recomputed_tokens", "prompt_tokens", "cached_tokens", "blocked_steps")
+"""What the scheduler of a rank counts and the log of a run sums, beside preemptions."""
+
+
 class ServiceRow(NamedTuple):
     """A tool call or a scoring: when it was asked for, when a worker took it, when it was done."""
 

@@ -264,6 +264,8 @@ class Execution:
             lost = sampled - delivered if replica in fleet.gone else fleet.undelivered_tokens[replica]
             log.undelivered_tokens += lost
             log.preemptions += record.preemptions
+            for name, count in record.counts.items():
+                setattr(log, name, getattr(log, name) + count)
         log.prefill_tokens = sum(row.prefill_tokens for row in log.windows)
         log.engine_steps = sum(row.steps for row in log.windows)
         log.events = len(log.decisions)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rlsim.core.log import WindowRow
+from rlsim.core.log import ENGINE_COUNTS, WindowRow
 from rlsim.engine.replica import Replica
 from rlsim.engine.requests import Request
 from rlsim.executor.driver import WAKES
@@ -112,7 +112,9 @@ class FakeEngine:
             self._end(request, "abort")
         ranks = self._replica.ranks
         sampled, preemptions = sum(rank.decoded_tokens for rank in ranks), sum(rank.preemptions for rank in ranks)
-        return Record(self._windows, sampled, preemptions)
+        counts = {name: sum(getattr(rank, name) for rank in ranks) for name in ENGINE_COUNTS}
+        counts["rank_steps"] = sum(rank.step for rank in ranks)
+        return Record(self._windows, sampled, preemptions, counts=counts)
 
     def lose(self) -> None:
         """Die as a killed process does: what the steps done by now have made has arrived, and nothing else will."""

@@ -6,7 +6,7 @@ answer. Times are those of the run's clock, in picoseconds since its start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -85,6 +85,8 @@ class Record:
     late_steps: int = 0
     """Of a paced engine: steps that took longer than the law they stand for."""
     worst_lateness_seconds: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else a scheduler counts, by its name in the run's log; empty where an engine does not tell."""
 
 
 class Engine(Protocol):

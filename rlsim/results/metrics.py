@@ -283,7 +283,7 @@ def _staleness(read: Digest, window: Measured) -> dict[str, Any]:
     return values
 
 
-def _engines(read: Digest, window: Measured) -> dict[str, float]:
+def _engines(read: Digest, window: Measured) -> dict[str, Any]:
     log = read.run.log
     return {
         "preemptions_per_step": log.preemptions / window.last,
@@ -296,7 +296,7 @@ def _engines(read: Digest, window: Measured) -> dict[str, float]:
     }
 
 
-def _services(read: Digest, window: Measured) -> dict[str, float]:
+def _services(read: Digest, window: Measured) -> dict[str, Any]:
     workload = read.run.plan.scenario.workload
     workers = workload.reward.workers if workload.reward else None
     places = workload.turns.environments if workload.turns else None

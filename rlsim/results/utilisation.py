@@ -72,12 +72,12 @@ def utilisation(read: Digest, window: Measured) -> Utilisation:
     trainer.pop("away", 0)
     rollout.pop("lent", 0)
     both = {name: rollout[name] + trainer[name] for name in rollout}
-    gpus = {
+    gpus_of_replica = {
         replica: pool.rollout.gpus_per_replica * share_of_gpus(read.run.plan, pool)
         for pool in read.run.plan.pools
         for replica in pool.place.replicas
     }
-    return Utilisation(_shares(rollout), _shares(trainer), _shares(both), waiting_causes(read, window, gpus))
+    return Utilisation(_shares(rollout), _shares(trainer), _shares(both), waiting_causes(read, window, gpus_of_replica))
 
 
 def _add_trainer_alone(uses: dict[str, float], read: Digest, window: Measured) -> None:

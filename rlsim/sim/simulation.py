@@ -12,7 +12,7 @@ from rlsim.controller import Controller
 from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train
 from rlsim.core.errors import DeadlockError, ParameterError
 from rlsim.core.events import Cut, Finished, Scored, ToolReturned
-from rlsim.core.log import RunLog
+from rlsim.core.log import ENGINE_COUNTS, RunLog
 from rlsim.core.ticks import Ticks
 from rlsim.engine.requests import Request
 from rlsim.executor.driver import Driver
@@ -159,6 +159,7 @@ class Simulation:
         log.generated_tokens = sum(rank.decoded_tokens for rank in ranks)
         log.undelivered_tokens = sum(rank.lost_tokens for rank in ranks)
         log.prefill_tokens = sum(rank.prefill_tokens for rank in ranks)
+        log.preemptions = sum(rank.preemptions for rank in ranks)
         for name in ENGINE_COUNTS:
             setattr(log, name, sum(getattr(rank, name) for rank in ranks))
         log.rank_steps = sum(rank.step for rank in ranks)
@@ -166,10 +167,6 @@ class Simulation:
 
     def _deadlock(self) -> str:
         return self._driver.deadlock(sum(len(replica.requests()) for replica in self._system.replicas))
-
-
-ENGINE_COUNTS = ("preemptions", "resets", "recomputed_tokens", "prompt_tokens", "cached_tokens", "blocked_steps")
-"""What schedulers count and a run's log sums."""
 
 
 def simulate(plan: ResolvedScenario, replication: int = 0, steps: int | None = None) -> FinishedRun:
