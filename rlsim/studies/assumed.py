@@ -54,11 +54,27 @@ def sensitivity_off(plans: Mapping[str, ResolvedScenario]) -> list[str]:
 
 
 def varied(scenario: Scenario, key: str, value: float) -> Scenario:
-    """The scenario with one number changed; ParameterError when the key path names none."""
+    """The scenario with one number changed, a whole one to a whole one; ParameterError when the key path names none."""
+    whole = int(value) if float(value).is_integer() else value
     try:
-        return override(scenario, {key: value}, only_set=True)
+        return override(scenario, {key: whole}, only_set=True)
     except UnsetKeyError as error:
         raise ParameterError("sensitivity.key", key, "the key path of a number that this scenario sets") from error
+
+
+def assumed_errors(scenario: Scenario) -> list[ParameterError]:
+    """What is wrong with the section ``sensitivity``: keys that are no numbers set, values that cannot be run."""
+    errors = []
+    for number, assumed in enumerate(scenario.sensitivity or ()):
+        for value in assumed.values:
+            try:
+                resolve(varied(scenario, assumed.key, value))
+            except ParameterError as error:
+                is_key = error.path == "sensitivity.key"
+                name, found = ("key", assumed.key) if is_key else ("values", value)
+                allowed = error.allowed if is_key else f"what this scenario runs with ({error})"
+                errors.append(ParameterError(f"sensitivity[{number}].{name}", found, allowed))
+    return errors
 
 
 def _overhead_moved(arm: str, resolved: ResolvedScenario) -> Iterator[Variation]:

@@ -13,7 +13,7 @@ from rlsim.resolve import ResolvedScenario, ResolveError, Source, resolve
 from rlsim.results.statistics import Estimate, interval, paired_difference, paired_ratio
 from rlsim.scenario.document import Document
 from rlsim.scenario.schema import Published
-from rlsim.studies.assumed import sensitivity_off, variations
+from rlsim.studies.assumed import assumed_errors, sensitivity_off, variations
 from rlsim.studies.runs.executor import RunExecutor, local_executor
 from rlsim.studies.runs.record import ALL_MEASURES, RunKey, RunRecord, RunRequest, requests_of
 
@@ -168,6 +168,9 @@ def plans(document: Document, arm: str | None = None) -> dict[str, ResolvedScena
             resolved[name or scenario.name] = resolve(scenario)
         except ResolveError as error:
             refused[name] = error.errors
+        else:
+            faults = assumed_errors(scenario)
+            refused |= {name: faults} if faults else {}
     if refused:
         raise document.scenario_errors(refused)
     return resolved

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from small_cases import written
 
+from rlsim.core.errors import ScenarioError
 from rlsim.scenario.document import load
 from rlsim.studies.assumed import variations
 from rlsim.studies.compare import Comparison, compare_plans, plans, run_count
@@ -66,3 +67,35 @@ def test_the_answer_comes_first_then_warnings_then_tables(tmp_path: Path) -> Non
     assert " s a step. " in lines[0]
     warning = next(number for number, line in enumerate(lines) if "published step_seconds of 9 is left out" in line)
     assert warning < next(number for number, line in enumerate(lines) if "─" in line)
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        (
+            "{key: rollout.gpus, values: [1.5], reason: x}",
+            "sensitivity[0].values: found 1.5; allowed: what this",
+        ),
+        ("{key: rollout.gpus, values: [9], reason: x}", "(rollout.gpus: found 9; allowed: at most cluster.gpus (2))"),
+        (
+            "{key: rollout.gpu, values: [1], reason: x}",
+            "sensitivity[0].key: found 'rollout.gpu'; allowed: the key",
+        ),
+        ("{key: model, values: [1], reason: x}", "(model: found 1; allowed: text"),
+    ],
+)
+def test_an_assumed_input_that_cannot_be_run_is_refused_before_anything_runs(
+    tmp_path: Path, entry: str, fault: str
+) -> None:
+    file = written(tmp_path, f"sensitivity:\n- {entry}\n")
+    with pytest.raises(ScenarioError) as caught:
+        plans(load(str(file)))
+    (line,) = caught.value.faults
+    assert line.startswith(f"{file}:")
+    assert fault in line
+
+
+def test_a_whole_number_is_varied_as_one(tmp_path: Path) -> None:
+    entry = "sensitivity: [{key: rollout.max_num_seqs, values: [2], reason: x}]\n"
+    (variation,) = variations(plans(load(str(written(tmp_path, entry)))))
+    assert variation.scenario.rollout.max_num_seqs == 2
