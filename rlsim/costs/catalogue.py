@@ -70,10 +70,10 @@ def model(name_or_path: str, path: str = "model") -> Architecture:
     """
     if name_or_path.endswith(".json") or (Path(name_or_path) / "config.json").is_file():
         return Architecture.from_hf_config(name_or_path, path)
-    found = base_name(name_or_path, _entries("models"))
-    if found is None:
+    base = base_name(name_or_path, _entries("models"))
+    if base is None:
         raise ParameterError(path, name_or_path, _models_allowed(name_or_path))
-    name, assumed = found
+    name, assumed = base
     shape = _architecture(name)
     if not assumed:
         return shape

@@ -84,7 +84,7 @@ def _architecture(config: Fields, name: str, assumed: tuple[str, ...]) -> Archit
     mixing = layers - kinds.count("ffn")
     latent = _latent(config) if family.latent else None
     experts = _experts(config, kinds.count("ffn") or layers)
-    window, told = _window(config, kinds)
+    window, wide_windows = _window(config, kinds)
     return Architecture(
         name=name,
         layers=mixing,
@@ -103,7 +103,7 @@ def _architecture(config: Fields, name: str, assumed: tuple[str, ...]) -> Archit
         window=window,
         ffn_layers=kinds.count("ffn"),
         ffn_matrices=2 if model_type == "nemotron_h" else 3,
-        assumed=assumed + told,
+        assumed=assumed + wide_windows,
     )
 
 

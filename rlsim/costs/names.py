@@ -98,9 +98,9 @@ def base_name(text: str, names: Iterable[str]) -> tuple[str, bool] | None:
     for form in (last, without):
         for pattern, base in _FAMILIES:
             match = re.search(rf"(?<![a-z0-9.])(?:{pattern})(?![a-z0-9.])", form)
-            found = None if match is None else known.get(_plain(base.format(*match.groups())))
-            if found is not None:
-                return found, True
+            base_of_family = None if match is None else known.get(_plain(base.format(*match.groups())))
+            if base_of_family is not None:
+                return base_of_family, True
     begun = [name for name in known if re.match(rf"{re.escape(name)}(?![\w.])", last)]
     return (known[max(begun, key=len)], True) if begun else None
 

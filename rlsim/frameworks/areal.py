@@ -45,8 +45,8 @@ def _ranks(text: str) -> Ranks:
         return {**_ranks(sections[1]), "e": _ranks(sections[2]).get("e", 1)}
     if _DIMENSIONS.fullmatch(text) is None:
         raise ValueError(_ALLOWED)
-    found = {letter: int(size) for letter, size in re.findall(r"([a-z])(\d+)", text)}
-    return {**found, "t": found.get("t", found.get("m", 1))}
+    ranks = {letter: int(size) for letter, size in re.findall(r"([a-z])(\d+)", text)}
+    return {**ranks, "t": ranks.get("t", ranks.get("m", 1))}
 
 
 def _component(text: str) -> tuple[str, Ranks]:
@@ -71,9 +71,9 @@ def _trainer_split(ranks: Ranks) -> tuple[int, ...]:
 def _allocated(text: Any) -> tuple[int, ...]:
     """The rollout's and the trainer's split of an allocation string, the engines on GPUs of their own or shared."""
     parts = re.split(r"\+|\|(?![^(]*\))", str(text))
-    found = [_component(part) for part in parts]
-    rollout = [ranks for backend, ranks in found if backend in _ENGINES]
-    trainer = [ranks for backend, ranks in found if backend not in _ENGINES]
+    components = [_component(part) for part in parts]
+    rollout = [ranks for backend, ranks in components if backend in _ENGINES]
+    trainer = [ranks for backend, ranks in components if backend not in _ENGINES]
     if len(rollout) != 1 or not trainer:
         raise ValueError(
             f"sglang:{_ALLOWED.removeprefix('backend:')} for the rollout, + (or | where shared), a trainer's"

@@ -113,8 +113,9 @@ def _write(row: Row, values: Mapping[str, Any], flat: dict[str, Any]) -> None:
     try:
         written = row.codec.write(*values_of_row)
     except ValueError as error:
-        by_path = dict(zip(row.paths, values_of_row, strict=True))
-        raise ParameterError(", ".join(row.paths), by_path, str(error)) from None
+        pairs = zip(row.paths, values_of_row, strict=True)
+        shown = values_of_row[0] if len(values_of_row) == 1 else ", ".join(f"{path} = {value}" for path, value in pairs)
+        raise ParameterError(", ".join(row.paths), shown, str(error)) from None
     for key, value in zip(row.keys, written, strict=True):
         if key.name in flat and flat[key.name] != value:
             raise ParameterError(", ".join(row.paths), values_of_row, f"what makes {key.name} {flat[key.name]!r}")

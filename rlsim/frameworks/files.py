@@ -124,10 +124,10 @@ def _yaml(path: Path, where: dict[str, str], faults: list[str], depth: int = 0) 
     from rlsim.scenario.reader import parse_file
     from rlsim.scenario.tree import plain
 
-    root, found = parse_file(str(path))
-    if found and depth == 0 and any("tag" in str(fault) for fault in found):
-        raise ScenarioError([str(fault) for fault in found])
-    faults += map(str, found)
+    root, parse_faults = parse_file(str(path))
+    if parse_faults and depth == 0 and any("tag" in str(fault) for fault in parse_faults):
+        raise ScenarioError([str(fault) for fault in parse_faults])
+    faults += map(str, parse_faults)
     tree = plain(root)
     assert isinstance(tree, dict)
     parents = tree.pop("defaults", None) or []

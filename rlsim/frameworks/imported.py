@@ -20,8 +20,8 @@ class Read:
     """Of the keys, those that the file leaves to the framework."""
 
     def __str__(self) -> str:
-        found = zip(self.paths, self.values, strict=True)
-        return ", ".join(f"{path} = {value}" for path, value in found if value is not None)
+        pairs = zip(self.paths, self.values, strict=True)
+        return ", ".join(f"{path} = {value}" for path, value in pairs if value is not None)
 
 
 @dataclass(slots=True)

@@ -42,9 +42,9 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
     for row in sorted(rows, key=lambda row: (not _is_written(row, config), row.legacy)):
         _apply(row, config, flat, imported)
     if not any(key.name in config.flat and not key.name.startswith(OUTSIDE) for row in rows for key in row.keys):
-        found = ", ".join(sorted(key for key in config.flat if not key.startswith(OUTSIDE))[:5]) or "no keys"
+        file_keys = ", ".join(sorted(key for key in config.flat if not key.startswith(OUTSIDE))[:5]) or "no keys"
         allowed = f"a configuration of {source.name} with {source.rows[0].keys[0].name} and its other keys"
-        raise ScenarioError([*config.faults, f"{config.file}: found {found}; allowed: {allowed}"])
+        raise ScenarioError([*config.faults, f"{config.file}: found {file_keys}; allowed: {allowed}"])
     _leave_aside(source, mode, backends, config, imported)
     _complete(flat, mode, rows, config, imported)
     return imported
@@ -107,13 +107,13 @@ def _apply(row: Row, config: Config, flat: dict[str, Any], imported: Imported) -
 
 def _values(row: Row, config: Config, imported: Imported) -> tuple[Any, ...]:
     """The values of the row's scenario keys; None, and a fault, for those that the file's values do not give."""
-    given = {key.name: config.flat.get(key.name, key.default) for key in row.keys}
+    file_values = {key.name: config.flat.get(key.name, key.default) for key in row.keys}
     try:
-        return row.codec.read(*given.values())
+        return row.codec.read(*file_values.values())
     except ValueError as error:
-        place = next((config.where[name] for name in given if name in config.where), config.file)
-        found = ", ".join(f"{name} = {value!r}" for name, value in given.items())
-        imported.faults.append(f"{place}: {found}; allowed: {error}")
+        place = next((config.where[name] for name in file_values if name in config.where), config.file)
+        shown_keys = ", ".join(f"{name} = {value!r}" for name, value in file_values.items())
+        imported.faults.append(f"{place}: {shown_keys}; allowed: {error}")
         return error.values if isinstance(error, Partial) else (None,) * len(row.paths)
 
 
@@ -189,8 +189,8 @@ def _told(detail: dict[str, Any], rows: tuple[Row, ...], config: Config) -> str:
         return f"{under}: missing: {_source(under, rows, config)}"
     if cause is not None and hasattr(cause, "errors"):
         return "; ".join(f"{under}.{fault}".removeprefix(".") for fault in cause.errors)
-    found = "a mapping" if isinstance(detail["input"], dict) else repr(detail["input"])[:80]
-    return f"{under}: found {found}; {detail['msg']}"
+    input_text = "a mapping" if isinstance(detail["input"], dict) else repr(detail["input"])[:80]
+    return f"{under}: found {input_text}; {detail['msg']}"
 
 
 def _source(path: str, rows: tuple[Row, ...], config: Config) -> str:

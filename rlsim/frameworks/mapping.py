@@ -220,8 +220,10 @@ class Framework:
 
     def active(self, flat: Flat) -> tuple[Backend, ...]:
         """The backends that a file runs on, at most one of each kind."""
-        found = (next((one for one in kind if hold(one.marks, flat)), None) for kind in (self.trainers, self.engines))
-        return tuple(one for one in found if one is not None)
+        backends = (
+            next((one for one in kind if hold(one.marks, flat)), None) for kind in (self.trainers, self.engines)
+        )
+        return tuple(one for one in backends if one is not None)
 
     def inactive(self, active: tuple[Backend, ...]) -> tuple[Backend, ...]:
         """The other backends."""

@@ -38,8 +38,8 @@ def _rename(source: Framework, config: Config) -> None:
 
 def _beside(path: Path, name: str) -> Path | None:
     """The file ``name`` as seen from the folder of ``path`` or one above it, as commands are given from there."""
-    found = (folder / name for folder in path.absolute().parents)
-    return next((file for file in found if file.is_file()), None)
+    candidates = (folder / name for folder in path.absolute().parents)
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def _add(key: str, path: Path | None, config: Config) -> None:

@@ -52,17 +52,17 @@ def resolved(tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], d
             flat[key] = value
             continue
         try:
-            found = _selected(config, key)
+            value_at_end = _selected(config, key)
         except Exception as error:  # OmegaConf's own, and whatever a resolver raises on its arguments
             del error
             unresolved[key] = str(value)
             continue
-        if _has_reference(found):
+        if _has_reference(value_at_end):
             unresolved[key] = str(value)
-        elif isinstance(found, dict) and found:
-            flat |= dict(leaves(found, f"{key}."))
+        elif isinstance(value_at_end, dict) and value_at_end:
+            flat |= dict(leaves(value_at_end, f"{key}."))
         else:
-            flat[key] = found
+            flat[key] = value_at_end
     return flat, unresolved, {key: names[key] for key in unresolved if names[key]}
 
 
@@ -101,10 +101,10 @@ def _prepared(value: Any) -> Any:
 def _selected(config: DictConfig, key: str) -> Any:
     from omegaconf import OmegaConf
 
-    found = OmegaConf.select(config, key, throw_on_resolution_failure=True)
-    if OmegaConf.is_config(found):
-        found = OmegaConf.to_container(found, resolve=True)
-    return _typed(found)
+    selected = OmegaConf.select(config, key, throw_on_resolution_failure=True)
+    if OmegaConf.is_config(selected):
+        selected = OmegaConf.to_container(selected, resolve=True)
+    return _typed(selected)
 
 
 def _typed(value: Any) -> Any:

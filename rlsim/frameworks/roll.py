@@ -38,16 +38,16 @@ def mapped_devices(mapping: Any) -> frozenset[int]:
     if isinstance(mapping, Sequence) and not isinstance(mapping, str) and mapping:
         return frozenset(whole(device + 1) - 1 for device in mapping)
     text = re.sub(r"\s", "", str(mapping))
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split("+"):
         match = _LISTS.fullmatch(part)
         if match is None:
             raise ValueError("a list of devices, or list(range(first,end))")
         listed = [int(number) for number in (match[3] or "").split(",") if number]
-        found.update(listed if match[1] is None else range(int(match[1]), int(match[2])))
-    if not found:
+        numbers.update(listed if match[1] is None else range(int(match[1]), int(match[2])))
+    if not numbers:
         raise ValueError("a list of devices, or list(range(first,end))")
-    return frozenset(found)
+    return frozenset(numbers)
 
 
 def devices(first: int, count: int) -> str:

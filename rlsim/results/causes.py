@@ -63,7 +63,7 @@ def waiting_causes(read: Digest, window: Measured, gpus_of_replica: dict[int, fl
 
 def _behind(read: Digest, gate: str, start: Ticks64, end: Ticks64, weights: np.ndarray) -> list[tuple[str, float]]:
     """Cause and weighted ticks of the times in which a gate is closed."""
-    rows, found = read.activity, []
+    rows, ticks_by_cause = read.activity, []
     for code, name in enumerate(rows.names):
         mine = (rows.who == TRAINER) & (rows.what == code)
         if mine.any() and len(start):
@@ -71,5 +71,5 @@ def _behind(read: Digest, gate: str, start: Ticks64, end: Ticks64, weights: np.n
             spent = np.column_stack([np.zeros(mine.sum()), rows.end[mine] - rows.start[mine]]).ravel().cumsum()
             overlap = np.interp(end, edges, spent) - np.interp(start, edges, spent)
             cause = _BEHIND_A_GATE.get(name, gate.removeprefix("idle:"))
-            found.append((cause, float((overlap * weights).sum())))
-    return found
+            ticks_by_cause.append((cause, float((overlap * weights).sum())))
+    return ticks_by_cause

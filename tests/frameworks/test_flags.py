@@ -446,5 +446,5 @@ def test_an_export_writes_switches_as_its_parser_takes_them(folder: Path) -> Non
     assert "--num_learners_per_node 5 5 \\" in again
     assert "--inflight_updates True\n" in again
     unlimited = scenario.model_copy(update={"rollout": scenario.rollout.model_copy(update={"max_model_len": None})})
-    with pytest.raises(ParameterError, match=r"rollout\.max_model_len: found .*None.*a number"):
+    with pytest.raises(ParameterError, match=r"rollout\.max_model_len: found .*null.*a number"):
         export_config(unlimited, "openrlhf")

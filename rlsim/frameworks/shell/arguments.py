@@ -65,16 +65,16 @@ def launch(commands: Sequence[Sequence[Word]]) -> Launch:
 
     Of several programs, the training one has the most arguments and is no server or converter.
     """
-    found = [(words, at) for words in commands if (at := _program(words)) is not None]
-    started = Launch(programs=[_name(*one) for one in found])
-    if not found:
+    launches = [(words, at) for words in commands if (at := _program(words)) is not None]
+    started = Launch(programs=[_name(*one) for one in launches])
+    if not launches:
         _read(max(commands, key=_settings, default=()), started.own)
         return started
-    words, at = max(found, key=lambda one: (not _OTHER_WORK.search(_name(*one)), len(one[0]) - one[1]))
+    words, at = max(launches, key=lambda one: (not _OTHER_WORK.search(_name(*one)), len(one[0]) - one[1]))
     for other in commands:
         if other is not words and _first(other) == "ray":
             _read(other[1:], started.launcher)
-    for other, place in found:
+    for other, place in launches:
         if other is not words and _SERVER.search(_name(other, place)):
             _read(_until_end(other, place), started.server)
     _read(words[: at - 1] if words[at - 1].text == "-m" else words[:at], started.launcher)
@@ -174,7 +174,7 @@ def hydra_value(text: str) -> Any:
     if not is_known(text):
         return text
     try:
-        found = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
+        container = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
     except Exception:  # a text that no YAML parser reads is the text itself
         return text
-    return found["value"] if isinstance(found, dict) else text
+    return container["value"] if isinstance(container, dict) else text

@@ -34,7 +34,7 @@ class Commands(Words):
         super().__init__(source, state)
         self._printed: list[str] | None = None
         """Output while a command is substituted; None while nobody reads it."""
-        self._given = ""
+        self._stdin = ""
         """Standard input of the command."""
         self._substituting = False
 
@@ -80,9 +80,9 @@ class Commands(Words):
 
     @contextmanager
     def _input(self, text: str) -> Iterator[None]:
-        before, self._given = self._given, text
+        before, self._stdin = self._stdin, text
         yield
-        self._given = before
+        self._stdin = before
 
     def _called(self, name: str, arguments: list[Word]) -> bool | None:
         body, source = self._state.functions[name]
@@ -131,8 +131,8 @@ class Commands(Words):
         shell = next((at for at, text in enumerate(texts) if text in ("bash", "sh")), len(texts))
         if re.fullmatch(r"-\w*c", "".join(texts[shell + 1 : shell + 2])) and len(texts) > shell + 2:
             return self.follow(texts[shell + 2])
-        known = all(map(is_known, texts)) and is_known(self._given)
-        printed = output(texts, self._given) if known or name in ("echo", "printf", "basename", "dirname") else None
+        known = all(map(is_known, texts)) and is_known(self._stdin)
+        printed = output(texts, self._stdin) if known or name in ("echo", "printf", "basename", "dirname") else None
         if printed is not None:
             return self._print(printed, node)
         asks = name in ("command", "which", "type") or texts[1:2] == ["-c"] or name.endswith(("-smi", "info"))
@@ -178,17 +178,17 @@ class Commands(Words):
 
     def _do_read(self, words: list[str], node: Node) -> bool:
         names = [word for word in words[1:] if not word.startswith("-")]
-        line = self._given.split("\n")[0]
-        found = line.replace(self._state.variables.get("IFS", " "), " ").split() if is_known(line) else [line]
+        line = self._stdin.split("\n")[0]
+        parts = line.replace(self._state.variables.get("IFS", " "), " ").split() if is_known(line) else [line]
         if any(re.fullmatch(r"-\w*a", word) for word in words[1:]) and names:
             if not is_known(line):
                 self._state.note(node.start_point[0] + 1, f"what {shown(line)} gives is not known: it is left out")
                 self._state.sourced.append(shown(line))
-                found = []
-            self._state.arrays[names[-1]] = [Word(one, node.start_point[0] + 1) for one in found]
+                parts = []
+            self._state.arrays[names[-1]] = [Word(one, node.start_point[0] + 1) for one in parts]
             return True
         for at, name in enumerate(names):
-            self._state.set(name, " ".join(found[at:]) if at == len(names) - 1 else "".join(found[at : at + 1]))
+            self._state.set(name, " ".join(parts[at:]) if at == len(names) - 1 else "".join(parts[at : at + 1]))
         return True
 
     def _do_eval(self, words: list[str], node: Node) -> bool | None:
@@ -224,9 +224,9 @@ class Commands(Words):
             return None
         folder = self._state.folder.resolve()
         try:
-            found = (folder / path).resolve()
-            inside = folder.parents[min(1, len(folder.parents) - 1)] in found.parents and len(folder.parts) > 3
-            return found if (inside or folder in found.parents) and found.is_file() else None
+            resolved = (folder / path).resolve()
+            inside = folder.parents[min(1, len(folder.parents) - 1)] in resolved.parents and len(folder.parts) > 3
+            return resolved if (inside or folder in resolved.parents) and resolved.is_file() else None
         except OSError:
             return None
 
@@ -234,8 +234,8 @@ class Commands(Words):
         from rlsim.core.errors import ScenarioError
         from rlsim.scenario.reader import read
 
-        found = self._near(path)
+        neighbour = self._near(path)
         try:
-            return None if found is None else read(str(found)).decode("utf-8", "replace")
+            return None if neighbour is None else read(str(neighbour)).decode("utf-8", "replace")
         except ScenarioError:
             return None

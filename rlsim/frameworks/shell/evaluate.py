@@ -229,11 +229,11 @@ class Evaluation(Commands):
     def _pipeline(self, node: Node) -> bool | None:
         stages = [child for child in node.children if child.is_named]
         outer, done = self._printed, None
-        given = self._given
+        outer_stdin = self._stdin
         for at, stage in enumerate(stages):
             self._printed = [] if at < len(stages) - 1 else outer
             done = self.run(stage)
-            self._given = "".join(self._printed or []) if at < len(stages) - 1 else given
+            self._stdin = "".join(self._printed or []) if at < len(stages) - 1 else outer_stdin
         self._printed = outer
         return done
 

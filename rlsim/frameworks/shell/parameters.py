@@ -58,9 +58,9 @@ def _indexed(name: str, index: str | None, state: State) -> str | None:
     """The value; None where the script does not set it."""
     if name == "BASH_SOURCE":
         return state.path
-    found = special(name, state)
-    if found is not None:
-        return None if name.isdigit() and not is_known(found) else found
+    parameter = special(name, state)
+    if parameter is not None:
+        return None if name.isdigit() and not is_known(parameter) else parameter
     if index is None:
         return state.get(name)
     words = state.words(name)
@@ -99,8 +99,8 @@ def _edited(value: str, operator: str, rest: str, text_of: Callable[[str], str])
             return _trimmed(value, operator, text_of(rest))
         case "/" | "//":
             pattern, _, replacement = rest.partition("/")
-            found = re.compile(_regex(text_of(pattern)))
-            return found.sub(lambda _: text_of(replacement), value, count=0 if operator == "//" else 1)
+            regex = re.compile(_regex(text_of(pattern)))
+            return regex.sub(lambda _: text_of(replacement), value, count=0 if operator == "//" else 1)
         case "^" | "^^":
             return value.upper() if operator == "^^" else value[:1].upper() + value[1:]
         case "," | ",,":

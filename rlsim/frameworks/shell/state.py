@@ -63,9 +63,9 @@ class State:
 
     def note(self, line: int, text: str) -> None:
         """Keep what is taken for granted, once."""
-        told = f"{self.file}:{line}: {text}"
-        if told not in self.notes:
-            self.notes.append(told)
+        note = f"{self.file}:{line}: {text}"
+        if note not in self.notes:
+            self.notes.append(note)
 
     def get(self, name: str) -> str | None:
         """The value of a variable; None where the script does not set it."""
@@ -75,8 +75,8 @@ class State:
 
     def value(self, name: str) -> str:
         """The value of a variable, unknown where the script does not set it."""
-        found = self.get(name)
-        return unknown(name) if found is None else found
+        text = self.get(name)
+        return unknown(name) if text is None else text
 
     def set(self, name: str, text: str) -> None:
         """Set a variable; Exhausted for a text that no launch script has."""
@@ -103,10 +103,10 @@ class _Numbers(MutableMapping[str, str]):
         self._state = state
 
     def __getitem__(self, name: str) -> str:
-        found = self._state.get(name)
-        if found is None:
+        text = self._state.get(name)
+        if text is None:
             raise KeyError(name)
-        return found
+        return text
 
     def __setitem__(self, name: str, value: str) -> None:
         self._state.set(name, value)

@@ -94,19 +94,19 @@ class Words:
         elements = self._elements(node)
         if elements is not None:
             return elements
-        found: list[str] = []
+        texts: list[str] = []
         open_word = False
         for text, parts in self._pieces(node):
             pieces = split_blanks(text) if parts else [text]
             for at, piece in enumerate(pieces):
                 if open_word and at == 0:
-                    found[-1] += piece
+                    texts[-1] += piece
                 elif piece or not parts:
-                    found.append(piece)
+                    texts.append(piece)
                     open_word = True
                 elif at == len(pieces) - 1:
                     open_word = False
-        spread = [word for text in found for word in self._alternatives(node, text)]
+        spread = [word for text in texts for word in self._alternatives(node, text)]
         if len(spread) > MOST_WORDS:
             raise Exhausted
         return [Word(text, line) for text in spread]
@@ -208,8 +208,8 @@ class Words:
     def _value(self, node: Node, text: str) -> str:
         if node.type == "simple_expansion":
             name = text[1:]
-            found = parameters.special(name, self._state)
-            return self._state.value(name) if found is None else found
+            parameter = parameters.special(name, self._state)
+            return self._state.value(name) if parameter is None else parameter
         if node.type == "expansion":
             return parameters.expanded(text[2:-1], self._state, partial(self._after_operator, node))
         if node.type == "arithmetic_expansion" or (text.startswith("$((") and text.endswith("))")):
