@@ -69,8 +69,10 @@ def export_config(
 
 
 def _put(text: str, report: Iterable[str], out: Path | None) -> None:
+    from rlsim.studies.text.table import wrapped
+
     for line in report:
-        print(line, file=sys.stderr)
+        print(wrapped(line), file=sys.stderr)
     if out is None:
         sys.stdout.write(text)
     else:

@@ -128,7 +128,7 @@ def _leave_aside(
     known = {one.key: one for one in source.unmodelled}
     for key in sorted(config.flat.keys() | config.unresolved.keys()):
         idle = next((one.name for one in source.inactive(backends) if one.reads(key)), None)
-        if key in used or key.startswith(OUTSIDE):
+        if key in used or key.startswith(OUTSIDE) or (key in mapped and key in config.unresolved):
             continue
         if key in known:
             value = config.flat.get(key, config.unresolved.get(key))

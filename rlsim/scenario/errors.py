@@ -99,8 +99,8 @@ def refusals(refused: ValidationError, schema: Mapping[str, Any]) -> list[Parame
         elif detail["type"] == "extra_forbidden":
             errors.append(unknown(dotted(path[:-1]), str(path[-1]), rules.keys(path[:-1])))
         else:
-            lines_of_faults = None if detail["type"] == "missing" else detail["input"]
-            errors.append(ParameterError(dotted(path), lines_of_faults, rules.allowed(path)))
+            value = None if detail["type"] == "missing" else detail["input"]
+            errors.append(ParameterError(dotted(path), value, rules.allowed(path)))
     return errors
 
 

@@ -362,6 +362,7 @@ def test_what_is_missing_is_one_sentence() -> None:
     assert len(made.refused) == 1
     assert made.refused[0].startswith("model: missing: ")
     assert "BASE_MODEL" in made.refused[0]
+    assert not made.ignored
     assert len(made.refused[0]) < 200
 
 
