@@ -11,7 +11,7 @@ from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 from rlsim.studies.explain.changes import FAMILIES, Change
 
-_GENERATION = ("split", "parallelism", "slots", "router", "step size", "memory")
+_GENERATION = ("split", "parallelism", "slots", "router", "step size", "work in flight")
 CALLED_FOR: dict[str, tuple[str, ...]] = {
     "Concurrency": ("work in flight", "slots"),
     "Environment": ("environments", "work in flight", "overlap", "KV of waiting calls"),

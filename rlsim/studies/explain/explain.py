@@ -151,14 +151,25 @@ def evidence(metrics: Metrics, plan: ResolvedScenario) -> Iterator[tuple[str, st
     else:
         yield "rollout GPUs", _shares(metrics.utilisation.rollout)
         yield "trainer GPUs", _shares(metrics.utilisation.trainer)
-    preempted = f"{metrics.preemptions_per_step:,.0f} preemptions a step"
-    yield "KV cache", f"peak {metrics.kv_peak_share:.0%} of the blocks (an upper estimate), {preempted}"
+    yield "KV cache", _kv_cache(metrics)
+    cached = f"{metrics.prefix_hit_share:.0%} of the tokens of calls found in prefix caches"
+    yield "router", f"busiest replica {metrics.load_imbalance:.0%} above the mean; {cached}"
+    for name, busy in (("rewards", metrics.reward_busy_share), ("environments", metrics.environment_busy_share)):
+        if busy:
+            yield name, f"busy {busy:.0%} of the time"
     yield "tail", f"{metrics.tail_share:.0%} of a step's generation passes after 90% of its samples have ended"
     yield (
         "weight sync",
         f"{metrics.sync_seconds_per_step / metrics.step_seconds:.1%} of a step of {metrics.step_seconds:.4g} s",
     )
     yield "staleness", _staleness(metrics)
+
+
+def _kv_cache(metrics: Metrics) -> str:
+    waits = f"requests wait for blocks in {metrics.kv_wait_share:.0%} of the engines' steps"
+    again = f"{metrics.preemptions_per_sample:.2g} preemptions a sample, {metrics.recomputed_share:.0%} prefilled again"
+    peak = f"peak {metrics.kv_peak_share:.0%} of the blocks (an upper estimate)"
+    return f"{peak}; {waits}; {again}; {metrics.resets_per_step:,.3g} resets a step by weight updates"
 
 
 def _shares(shares: Shares) -> str:

@@ -67,7 +67,7 @@ def _uses(comparison: Comparison) -> Table:
         cells = (f"{100 * shares.get(use, 0):.0f}" if shares.get(use, 0) >= LEAST_SHARE else "" for use in shown)
         rows.append([arm.name, role, *cells])
     columns = ["arm", "GPUs", *(use.replace("idle:", "idle ").replace("_", " ") for use in shown)]
-    return new_table("GPU time by use, %", columns, rows)
+    return new_table("GPU time by use, %", columns, rows, texts=2)
 
 
 def _roles(arm: Arm) -> Iterator[tuple[str, dict[str, float]]]:
