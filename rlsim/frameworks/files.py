@@ -26,6 +26,8 @@ READABLE = {
 }
 LAUNCHER_KEYS = ("num_processes", "num_machines", "nproc_per_node", "nnodes", "num_nodes", "gpus", "num_gpus")
 """Flags of accelerate, torchrun, deepspeed and the like that say how many processes train."""
+MOST_VALUES = 100_000
+"""Values of a YAML file with its anchors spelt out."""
 MOST_PARENTS = 6
 """Generations of parents of a file, and folders above it in which they are looked for."""
 
@@ -122,14 +124,11 @@ def _toml(path: Path) -> dict[str, Any]:
 def _yaml(path: Path, where: dict[str, str], faults: list[str], depth: int = 0) -> dict[str, Any]:
     """The tree of a file laid over those of the files that its ``defaults`` name; ``where`` gets the lines."""
     from rlsim.scenario.reader import parse_file
-    from rlsim.scenario.tree import plain
 
     root, parse_faults = parse_file(str(path))
     if parse_faults and depth == 0 and any("tag" in str(fault) for fault in parse_faults):
         raise ScenarioError([str(fault) for fault in parse_faults])
-    faults += map(str, parse_faults)
-    tree = plain(root)
-    assert isinstance(tree, dict)
+    tree = _loaded(path)
     parents = tree.pop("defaults", None) or []
     below: dict[str, Any] = {}
     for name, parent in _parents(parents, path):
@@ -142,6 +141,31 @@ def _yaml(path: Path, where: dict[str, str], faults: list[str], depth: int = 0) 
                 faults += error.faults
     where.update(_places(root, ""))
     return _laid_over(below, tree)
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    """The mapping of a YAML file with its anchors and merge keys; of keys that stand twice the last counts."""
+    from ruamel.yaml import YAML, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.allow_duplicate_keys = True
+    try:
+        tree = _spelt_out(yaml.load(_text(path)), [MOST_VALUES])
+    except (YAMLError, RecursionError, ValueError) as error:
+        raise ScenarioError([f"{path}: not read as YAML: {str(error).splitlines()[0]}"]) from None
+    return tree if isinstance(tree, dict) else {}
+
+
+def _spelt_out(value: Any, left: list[int]) -> Any:
+    """The tree without shared parts, its keys as text; ValueError where there are too many values."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError(f"more than {MOST_VALUES} values")
+    if isinstance(value, dict):
+        return {str(key): _spelt_out(below, left) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_spelt_out(below, left) for below in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _parents(names: Any, path: Path) -> Iterator[tuple[str, Path | None]]:
