@@ -145,7 +145,8 @@ def _yaml(path: Path, where: dict[str, str], faults: list[str], depth: int = 0) 
 
 def _loaded(path: Path) -> dict[str, Any]:
     """The mapping of a YAML file with its anchors and merge keys; of keys that stand twice the last counts."""
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="safe", pure=True)
     yaml.allow_duplicate_keys = True
