@@ -28,7 +28,7 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"qwen3-vl-2b", "Qwen3-1.7B"),
     (r"seed-oss-36b", "Seed-OSS-36B"),
     (r"moonlight", "Moonlight-16B-A3B"),
-    (r"kimi-k2", "Kimi-K2"),
+    (r"kimi-k2(?:[.]\d)?", "Kimi-K2"),
     (rf"(?:qwen-?3|qwen)-?(?:vl|omni|coder|embedding|reranker)-{_SIZE[:-1]}(?:-a\d+b)?)", "Qwen3-{}"),
     (rf"qwen-?3[.]6-{_SIZE[:-1]}(?:-a\d+b)?)", "Qwen3.5-{}"),
     (rf"qwen-?2(?:\.5)?-(?:math-|coder-|vl-|omni-|1m-)?(?:rm-)?{_SIZE}", "Qwen2.5-{}"),

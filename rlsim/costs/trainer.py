@@ -81,9 +81,6 @@ class TrainerConfig(Section):
         if self.gpus % self.gpus_per_rank:
             split = "tensor_parallel * pipeline_parallel * context_parallel"
             yield ParameterError("gpus", self.gpus, f"a multiple of {self.gpus_per_rank} ({split})")
-        if self.gpus % (self.pipeline_parallel * self.expert_parallel):
-            allowed = f"a divisor of gpus / pipeline_parallel ({self.gpus} / {self.pipeline_parallel})"
-            yield ParameterError("expert_parallel", self.expert_parallel, allowed)
         if self.profile is None and self.mfu is None:
             yield ParameterError("mfu", None, "a number, above 0 and at most 1, or trainer.profile")
         if self.profile is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlsim.core.errors import ParameterError
 from rlsim.costs import catalogue
+from rlsim.costs.memory import kv_blocks
 from rlsim.costs.profile import fitting_profile
 
 MEAN_SHARE = 0.3
@@ -45,7 +46,13 @@ DEVICES = ("H100-SXM", "H200-SXM", "B200")
 """GPUs that are assumed where no key names one: the first that holds the model."""
 
 
-def assume(flat: dict[str, Any], shares_gpus: bool, device: str = DEVICES[0]) -> list[Assumed]:
+PARAMETER_BYTES = (2.0, 1.0, 0.5)
+"""Bytes of a weight of the engine, tried in this order: fewer where the model fits no GPU with more."""
+
+
+def assume(
+    flat: dict[str, Any], shares_gpus: bool, device: str = DEVICES[0], bytes_per_parameter: float = PARAMETER_BYTES[0]
+) -> list[Assumed]:
     """Fill in what is missing in ``flat`` (values by scenario key); what was assumed, in order."""
     assumed: list[Assumed] = []
 
@@ -63,6 +70,11 @@ def assume(flat: dict[str, Any], shares_gpus: bool, device: str = DEVICES[0]) ->
         put("rollout.step_time.profile", profile, "shipped for this model, GPU and split")
     for path, value, reason in _FIXED:
         put(path, value, reason)
+    if bytes_per_parameter != PARAMETER_BYTES[0]:
+        blocks = _blocks(flat, bytes_per_parameter)
+        if blocks is not None:
+            reason = f"weights of {bytes_per_parameter:g} bytes a parameter: with {PARAMETER_BYTES[0]:g} nothing fits"
+            put("rollout.kv_blocks", blocks, reason)
     _lengths(flat, put)
     together = max if shares_gpus else lambda *sizes: sum(sizes)
     flat.setdefault("cluster.gpus", _sum(together, flat))
@@ -79,6 +91,22 @@ def _profile(flat: dict[str, Any]) -> str | None:
     tensor, experts = flat.get("rollout.tensor_parallel", 1), flat.get("rollout.expert_parallel", 1)
     apart = flat.get("rollout.pipeline_parallel", 1) > 1 or flat.get("rollout.data_parallel", 1) > 1
     return None if apart else fitting_profile(shape.name, str(flat["cluster.device"]), tensor, experts)
+
+
+def _blocks(flat: dict[str, Any], bytes_per_parameter: float) -> int | None:
+    """KV blocks that smaller weights leave room for; None where there is none, or the model is not known."""
+    try:
+        return kv_blocks(
+            catalogue.model(str(flat.get("model"))),
+            catalogue.device(str(flat["cluster.device"])),
+            flat.get("rollout.tensor_parallel", 1),
+            flat.get("rollout.pipeline_parallel", 1),
+            flat.get("rollout.gpu_memory_utilization", 0.9),
+            expert_parallel=flat.get("rollout.expert_parallel", 1),
+            bytes_per_parameter=bytes_per_parameter,
+        )
+    except ParameterError:
+        return None
 
 
 def _roles(flat: dict[str, Any], shares_gpus: bool, put: Callable[[str, Any, str], None]) -> None:

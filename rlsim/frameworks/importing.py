@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlsim.core.errors import ParameterError, ScenarioError
-from rlsim.frameworks.assumptions import DEVICES, assume
+from rlsim.frameworks.assumptions import DEVICES, PARAMETER_BYTES, assume
 from rlsim.frameworks.files import Config
 from rlsim.frameworks.imported import Imported, Read
 from rlsim.frameworks.mapping import NO_DEFAULT, OUTSIDE, Backend, Framework, Mode, Partial, Row, written
@@ -53,9 +54,9 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
 def _complete(flat: dict[str, Any], mode: Mode, rows: tuple[Row, ...], config: Config, imported: Imported) -> None:
     """Fill in what the file does not say, on the smallest device that holds the model where no key names one."""
     first: Imported | None = None
-    for device in DEVICES:
+    for bytes_per_parameter, device in product(PARAMETER_BYTES, DEVICES):
         whole = dict(flat)
-        imported.assumed = assume(whole, mode.shares_gpus, device)
+        imported.assumed = assume(whole, mode.shares_gpus, device, bytes_per_parameter)
         imported.tree = nested({path: whole[path] for path in sorted(whole, key=_place)})
         imported.refused = list(_refusals(imported.tree, rows, config))
         if not any(fault.startswith(MEMORY) for fault in imported.refused):

@@ -496,6 +496,16 @@ def test_a_model_that_does_not_fit_the_assumed_gpu_is_put_on_a_larger_one() -> N
     assert made.refused == []
 
 
+def test_a_model_that_fits_no_gpu_in_two_bytes_is_assumed_to_have_smaller_weights() -> None:
+    rollout = "actor_rollout_ref.rollout"
+    large = "m.py data.train_batch_size=256 actor_rollout_ref.model.path=moonshotai/Kimi-K2-Instruct"
+    made = read(f"{large} {rollout}.tensor_model_parallel_size=8 {rollout}.gpu_memory_utilization=0.9", "verl", ".sh")
+    assert made.refused == []
+    assert [one.reason for one in made.assumed if one.path == "rollout.kv_blocks"] == [
+        "weights of 1 bytes a parameter: with 2 nothing fits"
+    ]
+
+
 def test_older_names_of_prime_rl_count_and_a_replica_may_span_nodes() -> None:
     older = "[orchestrator]\nbatch_size = 96\nrollouts_per_example = 12\n[inference]\ngpu_memory_utilization = 0.7\n"
     says(
