@@ -68,7 +68,7 @@ def _saturated(busy: Shares, rollout: Shares) -> str:
     return {
         "trainer": f"Trainer-bound: the trainer works {busy[name]:.0%} of the time {idle}.",
         "overhead": f"Overhead-bound: the fixed time of a step takes {busy[name]:.0%} of the trainer's time {idle}.",
-        "sync": f"Sync-bound: publishing weights takes {busy[name]:.0%} of the trainer's time {idle}.",
+        "sync": f"Sync-bound: publishing weights takes {busy[name]:.0%} of the trainer's time.",
     }[name]
 
 
