@@ -87,7 +87,7 @@ class Metrics:
     prefix_hit_share: float
     """Of the tokens that calls brought, those that a prefix cache held."""
     load_imbalance: float
-    """Tokens decoded by the busiest replica over the mean of its pool, less 1; the largest of the pools."""
+    """Tokens decoded by the busiest replica over the mean of all, less 1."""
     kv_peak_share: float
     """An upper estimate: a prompt that a group shares is counted for every member. At most 1."""
     tool_share: float
@@ -292,7 +292,7 @@ def _engines(read: Digest, window: Measured) -> dict[str, Any]:
         "recomputed_share": log.recomputed_tokens / max(1, log.prefill_tokens),
         "kv_wait_share": log.blocked_steps / max(1, log.rank_steps),
         "prefix_hit_share": log.cached_tokens / max(1, log.prompt_tokens),
-        "load_imbalance": max(_imbalance(read, pool, window) for pool in read.run.plan.pools),
+        "load_imbalance": _imbalance(read, window),
     }
 
 
@@ -319,11 +319,11 @@ def _busy(log: RunLog, what: str, workers: int | None, window: Measured) -> floa
     return sum(max(0, end - start) for start, end in spans) / (workers * (window.end - window.start))
 
 
-def _imbalance(read: Digest, pool: ResolvedPool, window: Measured) -> float:
-    rows, replicas = read.activity, pool.place.replicas
-    here = (rows.end > window.start) & (rows.who >= replicas.start) & (rows.who < replicas.stop)
+def _imbalance(read: Digest, window: Measured) -> float:
+    rows = read.activity
+    here = (rows.end > window.start) & (rows.who >= 0)
     steps, decodes = rows.counts[here, 0], rows.counts[here, 1]
-    tokens = np.bincount(rows.who[here] - replicas.start, steps * decodes, len(replicas))
+    tokens = np.bincount(rows.who[here], steps * decodes, read.run.plan.shape.replicas)
     return float(tokens.max() / tokens.mean() - 1) if tokens.any() else 0.0
 
 

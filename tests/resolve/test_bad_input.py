@@ -86,7 +86,7 @@ MISSPELT = [
         "policy.parts.update.evry_steps: unknown key; allowed: every_s",
         "every_steps",
     ),
-    ("Llama-3.1-8B", "Llama-3.1-8B-it", 2, "model: found 'Llama-3.1-8B-it'; allowed: DeepSeek-V3", "Llama-3.1-8B"),
+    ("Llama-3.1-8B", "Lama-3.1-8B", 2, "model: found 'Lama-3.1-8B'; allowed: did you mean", "Llama-3.1-8B"),
     ("H100-SXM", "H10-SXM", 4, "cluster.device: found 'H10-SXM'; allowed: A100-SXM-80GB, B200", "H100-SXM"),
     (
         PROFILE,
@@ -105,7 +105,7 @@ def test_a_misspelt_name_is_one_fault_with_the_right_spelling(
     path = written(tmp_path, (old, new))
     (fault,) = faults_of(path)
     assert fault.startswith(f"{path}:{line}: {message}")
-    assert f"did you mean '{meant}'?" in fault
+    assert f"did you mean '{meant}'" in fault
 
 
 IMPOSSIBLE = [
@@ -161,7 +161,7 @@ IMPOSSIBLE = [
         "shared GPUs that are not the same",
         [(PRESET, "preset: sync-colocated"), ("gpus: 8\n  mfu", "gpus: 4\n  mfu")],
         "13: trainer.gpus: found 4",
-        "allowed: rollout.gpus = 8: this policy shares the GPUs",
+        "allowed: at least rollout.gpus (8): this policy shares the GPUs",
     ),
     (
         "more GPUs than there are",
