@@ -71,9 +71,9 @@ def assumed_errors(scenario: Scenario) -> list[ParameterError]:
                 resolve(varied(scenario, assumed.key, value))
             except ParameterError as error:
                 is_key = error.path == "sensitivity.key"
-                name, found = ("key", assumed.key) if is_key else ("values", value)
+                name, refused_value = ("key", assumed.key) if is_key else ("values", value)
                 allowed = error.allowed if is_key else f"what this scenario runs with ({error})"
-                errors.append(ParameterError(f"sensitivity[{number}].{name}", found, allowed))
+                errors.append(ParameterError(f"sensitivity[{number}].{name}", refused_value, allowed))
     return errors
 
 
