@@ -11,16 +11,12 @@ from rlsim.scenario.override import override
 from rlsim.scenario.schema import Scenario
 from rlsim.studies.explain.changes import FAMILIES, Change
 
-_GENERATION = ("split", "parallelism", "slots", "router", "step size", "work in flight")
 CALLED_FOR: dict[str, tuple[str, ...]] = {
     "Concurrency": ("work in flight", "slots"),
-    "Environment": ("environments", "work in flight", "overlap", "KV of waiting calls"),
-    "Generation": _GENERATION,
+    "Generation": ("split", "parallelism", "slots", "router", "step size", "work in flight"),
     "KV": ("memory", "slots", "work in flight", "parallelism", "router", "KV of waiting calls"),
     "Overhead": ("overhead", "overlap", "placement"),
     "Reward": ("reward workers", "overlap", "placement", "staleness"),
-    "Rollout": _GENERATION,
-    "Serial": ("overlap", "placement"),
     "Staleness": ("staleness", "split", "publication"),
     "Switch": ("placement", "overlap", "overhead"),
     "Sync": ("publication", "weight sync", "updates in flight"),
