@@ -111,10 +111,11 @@ def _values(row: Row, config: Config, imported: Imported) -> tuple[Any, ...]:
     file_values = {key.name: config.flat.get(key.name, key.default) for key in row.keys}
     try:
         return row.codec.read(*file_values.values())
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         place = next((config.where[name] for name in file_values if name in config.where), config.file)
         shown_keys = ", ".join(f"{name} = {value!r}" for name, value in file_values.items())
-        imported.faults.append(f"{place}: {shown_keys}; allowed: {error}")
+        allowed = str(error) if isinstance(error, ValueError) else f"values of which it can be told: {row.codec.words}"
+        imported.faults.append(f"{place}: {shown_keys}; allowed: {allowed}")
         return error.values if isinstance(error, Partial) else (None,) * len(row.paths)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rlsim.core.errors import ParameterError, ScenarioError
 from rlsim.frameworks.exporting import export_config
-from rlsim.frameworks.imported import Imported
-from rlsim.frameworks.importing import import_config
+from rlsim.frameworks.imported import Imported, scenario_yaml
+from rlsim.frameworks.importing import import_config, nested
+from rlsim.frameworks.registry import FRAMEWORKS
+from rlsim.frameworks.writing import yaml_text
 from rlsim.scenario.schema import Scenario
 
 
@@ -448,3 +453,26 @@ def test_an_export_writes_switches_as_its_parser_takes_them(folder: Path) -> Non
     unlimited = scenario.model_copy(update={"rollout": scenario.rollout.model_copy(update={"max_model_len": None})})
     with pytest.raises(ParameterError, match=r"rollout\.max_model_len: found .*null.*a number"):
         export_config(unlimited, "openrlhf")
+
+
+JUNK = st.sampled_from([None, True, 0, -3, 7, 2.5, "text", "8 8", [1, 2], [], {"a": 1}, 10**30, "", float("inf")])
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_values_of_a_wrong_kind_are_told_and_stop_nothing(name: str, data: st.DataObject) -> None:
+    found = FRAMEWORKS[name]
+    rows = (*found.rows, *(row for mode in found.modes for row in mode.rows))
+    keys = sorted({key.name for row in rows for key in row.keys if not key.name.startswith("(")})
+    flat = data.draw(st.dictionaries(st.sampled_from(keys), JUNK, min_size=1, max_size=12))
+    preset = data.draw(st.sampled_from([None, *found.presets()]))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "config.yaml"
+        path.write_text(yaml_text(nested(flat)), encoding="utf-8")
+        try:
+            made = import_config(path, name, preset)
+        except (ParameterError, ScenarioError):
+            return
+    assert list(made.report())
+    assert scenario_yaml(made)
