@@ -88,11 +88,9 @@ def _profile(flat: dict[str, Any]) -> str | None:
         shape = catalogue.model(str(flat.get("model")))
     except ParameterError:
         return None
-    names = ("tensor_parallel", "expert_parallel", "pipeline_parallel", "data_parallel")
-    tensor, experts, *apart = (flat.get(f"rollout.{name}", 1) for name in names)
-    if apart != [1, 1] or not isinstance(tensor, int) or not isinstance(experts, int):
-        return None
-    return fitting_profile(shape.name, str(flat["cluster.device"]), tensor, experts)
+    tensor, experts = flat.get("rollout.tensor_parallel", 1), flat.get("rollout.expert_parallel", 1)
+    apart = flat.get("rollout.pipeline_parallel", 1) > 1 or flat.get("rollout.data_parallel", 1) > 1
+    return None if apart else fitting_profile(shape.name, str(flat["cluster.device"]), tensor, experts)
 
 
 def _blocks(flat: dict[str, Any], bytes_per_parameter: float) -> int | None:
@@ -135,7 +133,7 @@ def _sum(together: Callable[..., Any], flat: dict[str, Any]) -> Any:
 def _lengths(flat: dict[str, Any], put: Callable[[str, Any, str], None]) -> None:
     """Laws of lengths from their caps, which are all that a configuration has."""
     limit = flat.get(_LIMIT)
-    put(f"{_PROMPT}.cap_tokens", max(1, (limit if isinstance(limit, int) and limit else LONGEST_TOKENS) // 8), "no key caps the prompt")
+    put(f"{_PROMPT}.cap_tokens", max(1, (limit or LONGEST_TOKENS) // 8), "no key caps the prompt")
     prompt = flat[f"{_PROMPT}.cap_tokens"]
     if isinstance(limit, int) and isinstance(prompt, int):
         put(f"{_RESPONSE}.cap_tokens", limit - prompt if prompt < limit else limit, "what the engine's limit leaves")

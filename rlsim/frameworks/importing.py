@@ -15,6 +15,7 @@ from rlsim.frameworks.imported import Imported, Read
 from rlsim.frameworks.mapping import NO_DEFAULT, OUTSIDE, Backend, Framework, Mode, Partial, Row, written
 from rlsim.frameworks.reading import read_for
 from rlsim.frameworks.registry import framework
+from rlsim.frameworks.values import why_not
 from rlsim.presets import preset_names
 
 if TYPE_CHECKING:
@@ -110,13 +111,17 @@ def _values(row: Row, config: Config, imported: Imported) -> tuple[Any, ...]:
     """The values of the row's scenario keys; None, and a fault, for those that the file's values do not give."""
     file_values = {key.name: config.flat.get(key.name, key.default) for key in row.keys}
     try:
-        return row.codec.read(*file_values.values())
+        values, fault = row.codec.read(*file_values.values()), None
     except (ValueError, TypeError, AttributeError) as error:
+        values = error.values if isinstance(error, Partial) else (None,) * len(row.paths)
+        fault = str(error) if isinstance(error, ValueError) else f"values of which it can be told: {row.codec.words}"
+    refusals = tuple(value is not None and why_not(path, value) for path, value in zip(row.paths, values, strict=True))
+    fault = fault or next((f"for {path}: {why}" for path, why in zip(row.paths, refusals, strict=True) if why), None)
+    if fault:
         place = next((config.where[name] for name in file_values if name in config.where), config.file)
         shown_keys = ", ".join(f"{name} = {value!r}" for name, value in file_values.items())
-        allowed = str(error) if isinstance(error, ValueError) else f"values of which it can be told: {row.codec.words}"
-        imported.faults.append(f"{place}: {shown_keys}; allowed: {allowed}")
-        return error.values if isinstance(error, Partial) else (None,) * len(row.paths)
+        imported.faults.append(f"{place}: {shown_keys}; allowed: {fault}")
+    return tuple(None if why else value for value, why in zip(values, refusals, strict=True))
 
 
 def _leave_aside(
