@@ -420,6 +420,16 @@ actor: {backend: "megatron:(attn:d1p1t2c2|ffn:d1p1e4)"}
 """
 
 
+def test_anchors_and_merge_keys_of_yaml_are_followed() -> None:
+    text = "x: &base {n_samples: 4, max_new_tokens: 2000}\ngconfig: {<<: *base, n_samples: 8}\n"
+    says(read(text, "areal", ".yaml"), workload__group_size=8, workload__response_tokens__cap_tokens=2000)
+    bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+        f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n" for below, name in pairwise("abcdefgh")
+    )
+    with pytest.raises(ScenarioError, match="more values than a scenario needs; allowed: at most 100000"):
+        read(bomb, "areal", ".yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "rollout", "trainer"),
     [
@@ -433,16 +443,6 @@ actor: {backend: "megatron:(attn:d1p1t2c2|ffn:d1p1e4)"}
         ),
     ],
 )
-def test_anchors_and_merge_keys_of_yaml_are_followed() -> None:
-    text = "x: &base {n_samples: 4, max_new_tokens: 2000}\ngconfig: {<<: *base, n_samples: 8}\n"
-    says(read(text, "areal", ".yaml"), workload__group_size=8, workload__response_tokens__cap_tokens=2000)
-    bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
-        f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n" for below, name in pairwise("abcdefgh")
-    )
-    with pytest.raises(ScenarioError, match="more than 100000 values"):
-        read(bomb, "areal", ".yaml")
-
-
 def test_allocation_strings_of_areal_of_all_versions(
     text: str, rollout: tuple[int, ...], trainer: tuple[int, ...]
 ) -> None:
