@@ -82,8 +82,8 @@ def _script(path: Path) -> Config:
         config.unresolved |= unresolved
     for key, value in script.launcher.items():
         config.flat.setdefault(f"(launcher).{key}", value)
-        if key in LAUNCHER_KEYS:
-            config.flat.setdefault(key, value)
+        if key.replace("-", "_") in LAUNCHER_KEYS:
+            config.flat.setdefault(key.replace("-", "_"), value)
     config.flat |= {f"(server).{key.replace('-', '_')}": value for key, value in script.server.items()}
     config.flat |= {f"(variable).{name}": value for name, value in script.variables.items()}
     config.flat["(sourced)"] = script.sourced

@@ -43,7 +43,8 @@ def import_config(path: Path, name: str, preset: str | None = None) -> Imported:
     flat: dict[str, Any] = {"name": path.stem, "policy.preset": mode.preset}
     for row in sorted(rows, key=lambda row: (not _is_written(row, config), row.legacy)):
         _apply(row, config, flat, imported)
-    if not any(key.name in config.flat and not key.name.startswith(OUTSIDE) for row in rows for key in row.keys):
+    known = {key.name for row in rows for key in row.keys} | written(mode.marks).keys()
+    if not any(key in config.flat and not key.startswith(OUTSIDE) for key in known):
         file_keys = ", ".join(sorted(key for key in config.flat if not key.startswith(OUTSIDE))[:5]) or "no keys"
         allowed = f"a configuration of {source.name} with {source.rows[0].keys[0].name} and its other keys"
         raise ScenarioError([*config.faults, f"{config.file}: found {file_keys}; allowed: {allowed}"])

@@ -206,6 +206,8 @@ class Framework:
     """Whether flags are those of HfArgumentParser: with hyphens for underscores too, and a word for true or false."""
     companions: tuple[str, ...] = ()
     """Keys that name a YAML file whose keys count where the command line does not set them."""
+    processes: str = ""
+    """Key of the processes that train, where what launches them may give their number."""
     calls: tuple[str, ...] = ()
     """Classes of the framework whose keyword arguments a Python file may hold."""
 

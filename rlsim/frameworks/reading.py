@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,20 @@ def read_for(source: Framework, path: Path) -> Config:
     for key in source.companions:
         if isinstance(config.flat.get(key), str):
             _add(key, _beside(path, config.flat[key]), config)
+    processes = _launched(config.flat) if source.processes and source.processes not in config.flat else None
+    if processes is not None:
+        config.flat[source.processes] = processes
+        config.notes.append(f"{source.processes} = {processes}: of torchrun, or one for each of CUDA_VISIBLE_DEVICES")
     return config
+
+
+def _launched(flat: dict[str, Any]) -> int | None:
+    """Processes that torchrun is told to start, or one for each GPU that the command sees; None where neither tells."""
+    each, nodes = flat.get("nproc_per_node"), flat.get("nnodes", 1)
+    if isinstance(each, int) and isinstance(nodes, int):
+        return each * nodes
+    visible = str(flat.get("(variable).CUDA_VISIBLE_DEVICES", ""))
+    return len(visible.split(",")) if re.fullmatch(r"\d+(,\d+)*", visible) else None
 
 
 def _rename(source: Framework, config: Config) -> None:

@@ -233,5 +233,6 @@ TRL = Framework(
     renamed={"vllm_max_model_len": "vllm_max_model_length"},
     hyphens=True,
     companions=("(launcher).config_file", "config_file", "config"),
+    processes="num_processes",
     calls=("GRPOConfig", "GRPOTrainer", "AsyncGRPOConfig", "AsyncGRPOTrainer"),
 )

@@ -38,4 +38,7 @@ def _adapter(path: str) -> TypeAdapter[Any] | None:
             return None
         model = below
     field = model.model_fields.get(last)
-    return None if field is None else TypeAdapter(Annotated[field.annotation, field], config=strict)
+    if field is None:
+        return None
+    annotation: Any = Annotated[field.annotation, field]
+    return TypeAdapter(annotation, config=strict)

@@ -379,6 +379,24 @@ def test_an_engine_that_a_script_starts_beside_the_training_is_the_rollout(folde
     says(made, rollout__gpu_memory_utilization=0.7, cluster__gpus=22, model="Qwen2.5-7B")
 
 
+@pytest.mark.parametrize(
+    "launch",
+    ["CUDA_VISIBLE_DEVICES=2,3,4 accelerate launch", "torchrun --nproc_per_node 3", "torchrun --nproc-per-node=3"],
+)
+def test_processes_are_those_of_the_launcher_or_of_the_gpus_that_it_sees(folder: Path, launch: str) -> None:
+    text = (
+        "CUDA_VISIBLE_DEVICES=0,1 trl vllm-serve --model Qwen/Qwen3-8B --tensor_parallel_size 2 &\n"
+        f"{launch} train.py --use_vllm --vllm_mode server --num_generations 8\n"
+    )
+    says(read(folder, text, "trl"), trainer__gpus=3, rollout__gpus=2, workload__prompts_per_step=3)
+
+
+def test_a_mode_alone_is_an_import_that_says_what_is_missing(folder: Path) -> None:
+    made = read(folder, "python train.py --vllm-mode server", "trl")
+    says(made, policy__preset="trl-server")
+    assert any(fault.startswith("model: missing") for fault in made.refused)
+
+
 PYTHON = """
 import os
 from peft import LoraConfig
