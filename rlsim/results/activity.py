@@ -200,16 +200,23 @@ class _Book:
         """Why a replica without work at ``at`` has none; on shared GPUs, what the trainer does there instead."""
         code, state = self._names.code, self._state
         trainer, gate = state.trainer.at(at), state.gate.at(at)
-        waits_for_others = (gate == code("idle:tail")) & ~state.generating.covers(at)
+        silent, draining = ~state.generating.covers(at), self._draining.at(at) > 0
         in_sync = (trainer == code("sync")) & (next_what == code("sync"))
         return np.select(
             [
                 (trainer >= 0) & state.shared,
-                in_sync | (gate == code("idle:quiesce")),
+                in_sync | ((gate == code("idle:quiesce")) & ~draining),
                 tools.covers(at),
-                waits_for_others,
+                (gate == code("idle:tail")) & silent,
+                draining & silent,
             ],
-            [trainer, code("idle:quiesce"), code("idle:tools"), self._without_generation(at, trainer, "idle:trainer")],
+            [
+                trainer,
+                code("idle:quiesce"),
+                code("idle:tools"),
+                self._without_generation(at, trainer, "idle:trainer"),
+                self._without_generation(at, trainer, "idle:quiesce"),
+            ],
             gate,
         )
 

@@ -113,6 +113,16 @@ def test_engines_that_drain_before_a_publication_are_charged_to_the_sync() -> No
     assert uses(early, replicas=2)[0] == [("decode", 0, 9), ("idle:quiesce", 9, 12), ("sync", 12, 13)]
 
 
+def test_a_drain_that_waits_for_tools_is_charged_to_them() -> None:
+    log = RunLog(
+        windows=[window(0, 0, 5)],
+        services=[ServiceRow(0, "tool", 5, 5, 9)],
+        gates=[GateRow(0, "drain")],
+        end=10,
+    )
+    assert uses(log, replicas=1)[0] == [("decode", 0, 5), ("idle:tools", 5, 9), ("idle:quiesce", 9, 10)]
+
+
 def test_the_step_that_the_end_of_the_run_cuts_is_not_idle_time() -> None:
     log = RunLog(windows=[window(0, 0, 5)], gates=[GateRow(0, "barrier")], end=6)
     assert uses(log, 1, history=History(running={0: 3}))[0] == [("decode", 0, 5), ("decode", 5, 6)]
