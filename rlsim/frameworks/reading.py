@@ -51,9 +51,11 @@ def _rename(source: Framework, config: Config) -> None:
 
 
 def _beside(path: Path, name: str) -> Path | None:
-    """The file ``name`` as seen from the folder of ``path`` or one above it, as commands are given from there."""
-    candidates = (folder / name for folder in path.absolute().parents)
-    return next((file for file in candidates if file.is_file()), None)
+    """The YAML file ``name`` below the folder of ``path`` or one of the two above it, as commands are given from there."""
+    if Path(name).is_absolute() or ".." in Path(name).parts or not name.endswith((".yaml", ".yml")):
+        return None
+    found = (folder / name for folder in path.resolve().parents[:3])
+    return next((file for file in found if file.is_file()), None)
 
 
 def _add(key: str, path: Path | None, config: Config) -> None:

@@ -364,6 +364,9 @@ def test_the_files_that_a_command_of_trl_names_count_where_it_says_nothing(folde
     says(made, model="Qwen2.5-7B", workload__group_size=3, trainer__reference=True)
     more = read(nested, text.replace("zero.yaml", "zero.yaml --num_processes 12"), "trl")
     says(more, trainer__gpus=12)
+    for elsewhere in (folder / "run.yaml", "../run.yaml"):
+        kept = read(nested, text.replace("--config run.yaml", f"--config {elsewhere}"), "trl")
+        assert "model" not in kept.tree, "files are looked for below the folders of the script alone"
     (folder / "accelerate" / "zero.yaml").unlink()
     assert any("is not beside" in note for note in read(nested, text, "trl").notes)
 
