@@ -51,7 +51,7 @@ def _rename(source: Framework, config: Config) -> None:
 
 
 def _beside(path: Path, name: str) -> Path | None:
-    """The YAML file ``name`` below the folder of ``path`` or one of the two above it, as commands are given from there."""
+    """The YAML file ``name`` below the folder of ``path``, or below one of the two above it."""
     if Path(name).is_absolute() or ".." in Path(name).parts or not name.endswith((".yaml", ".yml")):
         return None
     found = (folder / name for folder in path.resolve().parents[:3])
