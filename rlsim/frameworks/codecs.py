@@ -21,7 +21,7 @@ def whole(value: Any) -> int:
 
 def divided(total: int, by: int, what: str) -> int:
     """The quotient; ``ValueError`` where there is a rest."""
-    if total % by:
+    if by < 1 or total % by:
         raise ValueError(f"{what} that divides {total} without rest")
     return total // by
 
