@@ -54,8 +54,8 @@ def _beside(path: Path, name: str) -> Path | None:
     """The YAML file ``name`` below the folder of ``path``, or below one of the two above it."""
     if Path(name).is_absolute() or ".." in Path(name).parts or not name.endswith((".yaml", ".yml")):
         return None
-    found = (folder / name for folder in path.resolve().parents[:3])
-    return next((file for file in found if file.is_file()), None)
+    candidates = (folder / name for folder in path.resolve().parents[:3])
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def _add(key: str, path: Path | None, config: Config) -> None:
