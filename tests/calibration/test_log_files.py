@@ -75,7 +75,7 @@ def test_an_unknown_format_lists_those_that_are_known(tmp_path: Path) -> None:
 
 
 def test_the_guide_and_the_help_list_every_format() -> None:
-    guide = (Path(__file__).parents[2] / "docs/guide/calibrate.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs/guide/fit-a-log.md").read_text()
     assert {name for name in FORMAT_NAMES if f"`{name}`" not in guide} == set()
     help_text = next(
         option.help
