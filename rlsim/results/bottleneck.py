@@ -40,6 +40,11 @@ def verdict(metrics: Metrics, plan: ResolvedScenario) -> str:
             f"Reward-bound: those who score are busy {metrics.reward_busy_share:.0%} of the time, and the trainer "
             f"waits {starved:.0%} of it."
         )
+    if starved >= STARVED and metrics.environment_busy_share >= SATURATED:
+        return (
+            f"Tool-bound: environments are busy {metrics.environment_busy_share:.0%} of the time, and the trainer "
+            f"waits {starved:.0%} of it."
+        )
     if works >= SATURATED:
         return _generation(
             metrics, f"replicas work {works:.0%} of the time while the trainer idles {_idle(trainer):.0%}"

@@ -115,6 +115,17 @@ def test_the_cause_that_is_named_is_the_one_whose_cost_counts(preset: str, gpus:
     assert named > 1.2
 
 
+@pytest.mark.parametrize("preset", ["pipelinerl", "verl-one-step-off"])
+def test_environments_that_are_too_few_are_named_where_faster_tools_help(preset: str) -> None:
+    tools = {"count": 3, "tool_latency_seconds": 10, "tool_output_tokens": 20, "environments": 8}
+    made = tree(preset, 8, workload__turns=tools)
+    step_seconds, told = ran(made)
+    found = gains(made, step_seconds)
+    assert told.startswith("Tool-bound"), (told, found)
+    assert found["Tool"] >= max(found.values()) * 0.98
+    assert found["Tool"] > 1.2
+
+
 def test_a_cache_that_is_too_small_is_named_where_more_of_it_helps() -> None:
     short = tree("pipelinerl", 8, rollout__kv_blocks=300)
     step_seconds, told = ran(short)
