@@ -1,0 +1,38 @@
+python3 train_async.py \
+    --fully-async \
+    --train-backend megatron \
+    --hf-checkpoint Qwen3-8B \
+    --rollout-batch-size 64 \
+    --n-samples-per-prompt 16 \
+    --global-batch-size 512 \
+    --rollout-max-prompt-len 512 \
+    --rollout-max-response-len 4096 \
+    --rollout-max-context-len 8192 \
+    --rollout-num-gpus-per-engine 2 \
+    --sglang-pp-size 1 \
+    --sglang-ep-size 1 \
+    --sglang-max-running-requests 64 \
+    --sglang-mem-fraction-static 0.85 \
+    --sglang-disable-radix-cache \
+    --max-tokens-per-gpu 8192 \
+    --use-dynamic-batch-size \
+    --context-parallel-size 1 \
+    --use-kl-loss \
+    --kl-coef 0.0 \
+    --advantage-estimator ppo \
+    --use-rollout-logprobs \
+    --balance-data \
+    --actor-num-nodes 2 \
+    --actor-num-gpus-per-node 8 \
+    --rollout-num-gpus 24 \
+    --update-weights-interval 2 \
+    --rollout-submission-granularity drop \
+    --max-weight-staleness 1 \
+    --async-max-concurrent-samples 2 \
+    --async-data-buffer-capacity-factor 3.0 \
+    --async-unused-samples-handler wait \
+    --pause-generation-mode drop \
+    --tensor-model-parallel-size 1 \
+    --pipeline-model-parallel-size 1 \
+    --expert-model-parallel-size 1 \
+    --recompute-granularity full

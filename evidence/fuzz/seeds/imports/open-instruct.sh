@@ -1,0 +1,24 @@
+python open_instruct/grpo_fast.py \
+    --model_name_or_path Llama-3.1-8B \
+    --num_unique_prompts_rollout 64 \
+    --num_samples_per_prompt_rollout 16 \
+    --num_mini_batches 2 \
+    --max_prompt_token_length 512 \
+    --response_length 4096 \
+    --eval_response_length 7680 \
+    --vllm_gpu_memory_utilization 0.5 \
+    --vllm_enable_prefix_caching False \
+    --pack_length 16384 \
+    --per_device_train_batch_size 1 \
+    --sequence_parallel_size 1 \
+    --num_epochs 1 \
+    --gradient_checkpointing False \
+    --deepspeed_offload_optimizer False \
+    --deepspeed_offload_param False \
+    --load_ref_policy False \
+    --use_vllm_logprobs True \
+    --num_learners_per_node 8 8 \
+    --vllm_num_engines 12 \
+    --vllm_tensor_parallel_size 2 \
+    --async_steps 1 \
+    --inflight_updates True

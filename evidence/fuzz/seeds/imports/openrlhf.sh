@@ -1,0 +1,26 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+    --train.async_enable \
+    --train.partial_rollout_enable \
+    --train.colocate_all \
+    --actor.model_name_or_path Llama-3.1-8B \
+    --rollout.batch_size 128 \
+    --rollout.n_samples_per_prompt 16 \
+    --train.batch_size 2048 \
+    --train.max_epochs 1 \
+    --data.max_len 8192 \
+    --rollout.max_new_tokens 4096 \
+    --vllm.gpu_memory_utilization 0.85 \
+    --vllm.enable_prefix_caching \
+    --train.max_tokens_per_gpu 16384 \
+    --train.dynamic_batch_enable \
+    --ds.ring_attn_size 1 \
+    --ds.tensor_parallel_size 1 \
+    --ds.packing_samples \
+    --actor.gradient_checkpointing_enable \
+    --algo.kl.init_coef 0.0 \
+    --algo.advantage.estimator gae \
+    --actor.num_nodes 2 \
+    --actor.num_gpus_per_node 8 \
+    --vllm.num_engines 2 \
+    --vllm.tensor_parallel_size 2 \
+    --train.async_queue_size 1

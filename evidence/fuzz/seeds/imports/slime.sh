@@ -1,0 +1,33 @@
+python3 train_async.py \
+    --rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async \
+    --train-backend megatron \
+    --hf-checkpoint Qwen2.5-7B \
+    --rollout-batch-size 128 \
+    --n-samples-per-prompt 16 \
+    --global-batch-size 512 \
+    --rollout-max-prompt-len 512 \
+    --rollout-max-response-len 4096 \
+    --rollout-max-context-len 5000 \
+    --rollout-num-gpus-per-engine 2 \
+    --sglang-pp-size 1 \
+    --sglang-ep-size 1 \
+    --sglang-max-running-requests 1024 \
+    --sglang-mem-fraction-static 0.5 \
+    --sglang-disable-radix-cache \
+    --max-tokens-per-gpu 8192 \
+    --use-dynamic-batch-size \
+    --context-parallel-size 1 \
+    --use-kl-loss \
+    --kl-coef 0.0 \
+    --advantage-estimator grpo \
+    --use-rollout-logprobs \
+    --balance-data \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --rollout-num-gpus 2 \
+    --update-weights-interval 2 \
+    --sglang-server-concurrency 1 \
+    --tensor-model-parallel-size 1 \
+    --pipeline-model-parallel-size 2 \
+    --expert-model-parallel-size 1 \
+    --recompute-granularity full

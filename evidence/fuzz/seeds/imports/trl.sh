@@ -1,0 +1,16 @@
+accelerate launch --num_processes=16 grpo.py \
+    --use_vllm True \
+    --vllm_mode colocate \
+    --model_name_or_path Llama-3.1-8B \
+    --per_device_train_batch_size 128 \
+    --gradient_accumulation_steps 1 \
+    --steps_per_generation 1 \
+    --num_generations 16 \
+    --num_iterations 2 \
+    --gradient_checkpointing True \
+    --max_completion_length 4096 \
+    --max_prompt_length 512 \
+    --beta 0.001 \
+    --vllm_tensor_parallel_size 2 \
+    --vllm_max_model_length 5000 \
+    --vllm_gpu_memory_utilization 0.5
