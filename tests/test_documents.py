@@ -129,6 +129,20 @@ def test_every_page_of_the_navigation_is_there_and_no_generated_one_is_committed
     assert not written & set(generated())
 
 
+def test_every_promise_of_reliability_names_a_test_that_is_there() -> None:
+    rows = [line for line in (DOCS / "guide" / "reliability.md").read_text().splitlines() if line.startswith("|")]
+    promises = [row for row in rows if row not in ("| promise | test |", "|---|---|")]
+    named = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row) for row in promises]
+    assert promises
+    assert [row for row, tests in zip(promises, named, strict=True) if not tests] == []
+    lost = [f"{path}::{name}" for tests in named for path, name in tests if not _defines(ROOT / path, name)]
+    assert lost == []
+
+
+def _defines(path: Path, name: str) -> bool:
+    return path.is_file() and re.search(rf"^(async )?def {name}\(", path.read_text(), re.MULTILINE) is not None
+
+
 def test_a_guide_is_one_task() -> None:
     assert {page.name: count for page in PAGES if (count := page.read_text(encoding="utf-8").count("\n")) > 150} == {}
 

@@ -9,6 +9,9 @@ from rlsim.core.commands import Fork
 from rlsim.core.view import Group, Sample, View
 from rlsim.policies.protocols import Policy
 
+MOST_AT_ONCE, MOST_PER_CAPACITY = 1_000_000, 100
+"""Samples that may enter at one instant: so many, or so many times what replicas and a batch hold, if that is more."""
+
 
 class AdmissionControl:
     """Asks the admission part how many may enter, and opens groups as large as allocation says."""
@@ -20,6 +23,10 @@ class AdmissionControl:
         self._replay_buffer, self._next_sample = replay_buffer, 0
         self.readmitted = False
         """Whether a group entered that is complete already."""
+        shape = view.shape
+        self._most = max(MOST_AT_ONCE, MOST_PER_CAPACITY * max(shape.slots, shape.prompts_per_step * shape.group_size))
+        self.is_cut_short = False
+        """Whether there was still capacity for more when as many had entered at one instant."""
 
     def admit(self) -> None:
         """Let in what the admission part has capacity for."""
@@ -32,8 +39,14 @@ class AdmissionControl:
             return
         enter = self._enter_group if admission.unit == "group" else self._enter_sample
         capacity, gate = admission.capacity(view)
-        while capacity > 0:
-            entered = [sample for _ in range(capacity) for sample in enter()]
+        last = self._next_sample + self._most
+        while capacity > 0 and not self.is_cut_short:
+            entered = []
+            for _ in range(capacity):
+                if self._next_sample > last:
+                    self.is_cut_short = True
+                    break
+                entered += enter()
             for sample in entered:  # All are in before the first is placed: dispatch sees the whole batch.
                 self._rollouts.start(sample)
             capacity, gate = admission.capacity(view)

@@ -109,6 +109,16 @@ class Controller:
         """What became of the others, and of how many response tokens."""
         return self._rollouts.outcomes
 
+    @property
+    def ended_samples(self) -> int:
+        """Samples that have come to their end so far; those that were given up before are none of them."""
+        return self._rollouts.ended_samples
+
+    @property
+    def admits_endlessly(self) -> bool:
+        """Whether admission let in more at one instant than any run can use; it was cut short then."""
+        return self._admission.is_cut_short
+
     def handle(self, now: Ticks, event: Event) -> list[Command]:
         """Take one event in; what is to be done about it."""
         self.view.now = now

@@ -39,7 +39,7 @@ class Rollouts:
         self.samples: dict[int, Sample] = {}
         self.outcomes: dict[int, tuple[str, int]] = {}
         """Outcome and response tokens of samples that are done with."""
-        self.in_tools = 0
+        self.in_tools = self.ended_samples = 0
         self.completed = False
         """Whether the parts are to be asked what to drop or move: a sample or a group ended, or a timer rang."""
         self._waiting: dict[int, Callable[[Sample], None]] = {}
@@ -147,6 +147,7 @@ class Rollouts:
         """A tool call ended."""
         sample = self.samples[event.sample]
         self.in_tools -= 1
+        self.view.loads.add_between_calls(sample.replica, -1)
         sample.tool_tokens += event.output_tokens
         sample.turn += 1
         if sample.cancelled:
@@ -182,6 +183,7 @@ class Rollouts:
         """Go on, now or with the others."""
         if self.policy.turns.together:
             sample.state = "waiting"
+            self.view.loads.add_between_calls(sample.replica, 1)
             self._waiting[sample.sample] = action
         else:
             action(sample)
@@ -191,12 +193,14 @@ class Rollouts:
         if self._waiting and not self.view.generating_samples and not self.in_tools:
             waiting, self._waiting = self._waiting, {}
             for number, action in waiting.items():
+                self.view.loads.add_between_calls(self.samples[number].replica, -1)
                 action(self.samples[number])
 
     def _call_tool(self, sample: Sample) -> None:
         group = sample.group
         sample.state = "tool"
         self.in_tools += 1
+        self.view.loads.add_between_calls(sample.replica, 1)
         self.out.append(CallTool(sample.sample, group.draw, group.recycle, sample.member, sample.turn))
 
     def _go_on(self, sample: Sample) -> None:
@@ -216,6 +220,7 @@ class Rollouts:
     def _end(self, sample: Sample) -> None:
         group = sample.group
         sample.state = "ended"
+        self.ended_samples += 1
         self.view.running_samples -= 1
         group.ended += 1
         self.completed = True
@@ -286,6 +291,7 @@ class Rollouts:
                 self.view.paused.pop(sample.sample, None)
                 if self._waiting.pop(sample.sample, None):
                     self.view.running_samples -= 1
+                    self.view.loads.add_between_calls(sample.replica, -1)
                 if sample.state == "new" and sample in self.entering:
                     self.entering.remove(sample)
                 self.settle(sample, outcome)

@@ -1,4 +1,4 @@
-"""What is in flight where: the least loaded replica of all or of a range, without a scan.
+"""What is in flight where: the least loaded replica of all or of a range, without a scan; which one is empty.
 
 A replica can be *closed*: calls under way there still count, but it is no longer the least loaded one of anything, and
 no dispatch or migration part sends a call to it until it is open again. One that is *lost* never opens again.
@@ -77,12 +77,13 @@ class Least:
 
 
 class Loads:
-    """Calls in flight by replica, and the tokens that they began with."""
+    """Calls in flight by replica, the tokens that they began with, and the samples between two calls."""
 
     def __init__(self, replicas: int) -> None:
         self._closed: set[int] = set()
         self._lost: set[int] = set()
         self._calls, self._tokens = Least(replicas, self._closed), Least(replicas, self._closed)
+        self._unfinished = Least(replicas, self._closed)
 
     @property
     def in_flight(self) -> list[int]:
@@ -98,6 +99,17 @@ class Loads:
         """A call begins (+1) or ends (-1), with the context tokens of its submission."""
         self._calls.add(replica, change)
         self._tokens.add(replica, change * context_tokens)
+        self._unfinished.add(replica, change)
+
+    def add_between_calls(self, replica: int, change: int) -> None:
+        """A sample of the replica begins (+1) or ends (-1) to be in a tool, or to wait for the others of its turn."""
+        self._unfinished.add(replica, change)
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether an open replica has no unfinished sample, neither in a call nor between two calls."""
+        least = self._unfinished.least()
+        return least is not None and not self._unfinished.values[least]
 
     def least(self, within: range | None = None) -> int:
         """The open replica (of ``within``) with the fewest calls in flight, the lowest number on ties.
@@ -154,6 +166,7 @@ class Loads:
     def _refresh(self, replica: int) -> None:
         self._calls.refresh(replica)
         self._tokens.refresh(replica)
+        self._unfinished.refresh(replica)
 
 
 def _found(replica: int | None, within: range | None) -> int:

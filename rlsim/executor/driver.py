@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from rlsim.controller import Controller
 from rlsim.core.commands import Abort, CallTool, Score, SetRole, Submit, Sync, Train, WakeAt
+from rlsim.core.errors import DeadlockError
 from rlsim.core.events import (
     Aborted,
     Cut,
@@ -30,6 +31,7 @@ from rlsim.core.events import (
 from rlsim.core.log import Decision, GateRow, IterationRow, RunLog
 from rlsim.core.ticks import Ticks, to_ticks
 from rlsim.engine.requests import Request
+from rlsim.executor.livelock import LivelockWatch
 from rlsim.executor.termination import SECONDS, Budget, Horizon, Timers, cut_of, deadlock_report, final_rows
 from rlsim.executor.trajectories import Calls
 
@@ -130,6 +132,7 @@ class Driver:
         """Whether the inbox will be emptied at this instant."""
         self._gate: str | None = None
         self._horizon = Horizon(controller, 0)
+        self._livelock = LivelockWatch(controller)
         self._execute: dict[type, Callable[[Any], None]] = {
             Submit: self._submit,
             Abort: self._abort,
@@ -219,6 +222,11 @@ class Driver:
                 self._journal.note(decision)
         if self._horizon.ended_by:
             self.stop()
+            return
+        endless = self._livelock.decided(now, event, commands)
+        if endless:
+            calls = len(controller.view.generating_samples)
+            self.stop(DeadlockError(deadlock_report(now, controller, log, self._horizon.steps, calls, endless)))
             return
         log.last_commands_idle = False
         self._horizon.begin(commands)

@@ -81,13 +81,16 @@ class Horizon:
         }
 
 
-def deadlock_report(now: Ticks, controller: Controller, log: RunLog, steps: int, calls: int) -> str:
-    """Which gate is closed, since when, and what is outstanding; ``calls`` are those on replicas."""
+def deadlock_report(now: Ticks, controller: Controller, log: RunLog, steps: int, calls: int, livelock: str = "") -> str:
+    """Which gate is closed, since when, and what is outstanding; ``calls`` are those on replicas.
+
+    ``livelock`` says what goes on without end, where something does.
+    """
     view = controller.view
     since = log.gates[-1].now if log.gates else 0
     return (
-        f"deadlock at {to_seconds(now):.3f} s after {controller.iterations} of {steps} "
-        f"training iterations: nothing is left to happen.\n"
+        f"{'livelock' if livelock else 'deadlock'} at {to_seconds(now):.3f} s after {controller.iterations} of {steps} "
+        f"training iterations: {livelock or 'nothing is left to happen'}.\n"
         f"  gate: {view.gate or 'open'} (since {to_seconds(since):.3f} s); trainer: {view.trainer}\n"
         f"  complete groups waiting: {len(view.ready)} of {view.shape.prompts_per_step} for a batch; "
         f"open groups: {view.open_groups}\n"

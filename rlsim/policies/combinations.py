@@ -118,10 +118,22 @@ def _check_spares(policy: Policy, facts: PolicyFacts, shape: RunSizes) -> None:
 
 def _check_rejects(policy: Policy, facts: PolicyFacts, shape: RunSizes) -> None:
     """Groups of later steps fill the round, so that what was rejected of the one waited for is never replaced."""
-    rejects = isinstance(policy.allocation, Rejects | Watches)
-    if rejects and facts.admission.submits_by_round and _waits_for_some(facts):
+    if not isinstance(policy.allocation, Rejects | Watches):
+        return
+    if facts.admission.submits_by_round and _waits_for_some(facts):
         allowed = "complete-groups: this admission counts the groups of a round, and this allocation rejects some"
         raise ParameterError("batching.use", _name(policy, "batching"), allowed)
+    if facts.admission.stops_at_full_buffer and facts.batching.waits_for_target:
+        allowed = "complete-groups: groups of later steps may fill the buffer of this admission, and then what this "
+        raise ParameterError("batching.use", _name(policy, "batching"), allowed + "allocation rejects is not replaced")
+
+
+def _check_waves(policy: Policy, facts: PolicyFacts, shape: RunSizes) -> None:
+    """Further samples of a group that is waited for may not enter while a buffer is full of other groups."""
+    grows = isinstance(policy.allocation, Extends | Regrows | Branches) and policy.admission.unit == "sample"
+    if grows and facts.admission.stops_at_full_buffer and _waits_for_some(facts):
+        allowed = "complete-groups: other groups may fill the buffer of this admission, and then further samples of "
+        raise ParameterError("batching.use", _name(policy, "batching"), allowed + "the group waited for never enter")
 
 
 def _check_roundwise(policy: Policy, facts: PolicyFacts, shape: RunSizes) -> None:
@@ -163,7 +175,7 @@ def _check_refills(policy: Policy, facts: PolicyFacts, shape: RunSizes) -> None:
     admission = facts.admission
     if not admission.fills_empty_replicas:
         return
-    if admission.buffer_groups is not None and policy.leftovers.ends_round and _waits_for_some(facts):
+    if admission.stops_at_full_buffer and policy.leftovers.ends_round and _waits_for_some(facts):
         allowed = "complete-groups: with a buffer of this admission the groups waited for may never be resumed"
         raise ParameterError("batching.use", _name(policy, "batching"), allowed)
     if facts.dispatch.may_starve_a_replica:
@@ -265,6 +277,7 @@ _RULES: tuple[Rule, ...] = (
     _check_refills,
     _check_arrivals,
     _check_rejects,
+    _check_waves,
     _check_roundwise,
     _check_replays,
     _check_inherited,

@@ -43,8 +43,8 @@ class AdmissionFacts:
     """Prompts beyond the count enter while few groups are running."""
     fills_empty_replicas: bool = False
     """Work enters until no replica is empty."""
-    buffer_groups: int | None = None
-    """Complete groups at which nothing more enters; None for no limit."""
+    stops_at_full_buffer: bool = False
+    """Nothing more enters while so many complete groups wait for the trainer."""
     open_loop: bool = False
     """Requests arrive by themselves, whatever the engines and the trainer do."""
 

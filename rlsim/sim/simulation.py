@@ -64,6 +64,8 @@ class Simulation:
             if not isinstance(error.__context__, EmptySchedule):
                 raise
             raise DeadlockError(self._deadlock()) from error
+        if driver.fault is not None:
+            raise driver.fault
         idle = driver.timers.in_vain or not math.isfinite(self._clock.peek())
         if driver.ended_by in ("", SECONDS) and idle:
             raise DeadlockError(self._deadlock())

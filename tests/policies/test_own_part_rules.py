@@ -62,6 +62,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         preset("sync-disaggregated", admission=BUFFERED, batching={"use": "exact-target"}, leftovers=CUT),
         {},
     ),
+    "a buffer in front of further samples that a step waits for": (
+        preset(
+            "prime-rl", batching={"use": "exact-target"}, leftovers={"use": "keep-all"}, allocation={"use": "trace"}
+        ),
+        {},
+    ),
     "requests on shared GPUs": (preset("sync-colocated", admission=OPEN, leftovers={"use": "keep-all"}), {}),
     "requests and replicas that drain": (preset("sync-disaggregated", admission=OPEN, update=DRAIN), {}),
     "requests and rounds": (

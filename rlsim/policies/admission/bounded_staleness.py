@@ -151,6 +151,7 @@ class LeadGate:
     runs_ahead: ClassVar[bool] = True
     batches_per_version: ClassVar[int] = 1
     """Steps are compared with versions: publishing less often, the trainer would draw away from them."""
+    stops_at_full_buffer: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> LeadGate:
         """Refuse numbers that admit nothing."""

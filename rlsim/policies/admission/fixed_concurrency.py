@@ -156,6 +156,7 @@ class EngineQueue:
     replaces_finished: ClassVar[bool] = True
     runs_ahead: ClassVar[bool] = True
     counts_unfinished: ClassVar[bool] = True
+    stops_at_full_buffer: ClassVar[bool] = True
 
     def start(self, shape: RunSizes) -> EngineQueue:
         """Refuse a queue without places."""
@@ -178,7 +179,7 @@ class Producers:
 
     def __init__(self, unit: Unit, places: int, buffer_groups: int | None) -> None:
         self.unit, self._places, self._buffer_groups = unit, places, buffer_groups
-        self.counts_unfinished = unit == "group"
+        self.counts_unfinished, self.stops_at_full_buffer = unit == "group", buffer_groups is not None
 
     def capacity(self, view: View) -> tuple[int, str]:
         """Free places, unless the buffer is full."""
@@ -255,23 +256,23 @@ class EmptyReplicas:
     fills_empty_replicas: ClassVar[bool] = True
 
     def __init__(self, batch: int, buffer_groups: int | None) -> None:
-        self._batch, self.buffer_groups = batch, buffer_groups
+        self._batch, self._buffer_groups = batch, buffer_groups
+        self.stops_at_full_buffer = buffer_groups is not None
 
     def capacity(self, view: View) -> tuple[int, str]:
         """One batch, if a replica is empty."""
-        if self.buffer_groups is not None and len(view.ready) >= self.buffer_groups:
+        if self._buffer_groups is not None and len(view.ready) >= self._buffer_groups:
             return 0, "buffer"
-        empty = view.loads.any_open() and not view.loads.in_flight[view.loads.least()]
-        return self._batch if empty else 0, "barrier"
+        return self._batch if view.loads.has_empty else 0, "barrier"
 
 
 @part("admission", "refill-empty")
 @dataclass(frozen=True, slots=True)
 class RefillEmpty:
-    """Submit ``replica_batch`` samples for every replica without a call; goes with dispatch ``fill-empty``.
+    """Submit ``replica_batch`` samples for every empty replica; goes with dispatch ``fill-empty``.
 
     So every replica drains by itself and can take new weights (update mode ``pull``) without cutting a trajectory
-    (Laminar, arXiv 2510.12633). A replica whose trajectories are all in tools counts as empty.
+    (Laminar, arXiv 2510.12633). A replica is empty when it has no unfinished sample, neither in a call nor in a tool.
     """
 
     replica_batch: int | None = None

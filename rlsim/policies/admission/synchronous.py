@@ -82,6 +82,7 @@ class Rounds:
     """Groups of a round; None for ``prompts_per_step``."""
     unit: ClassVar[Unit] = "group"
     admits_when_idle: ClassVar[bool] = True
+    stops_at_full_buffer: ClassVar[bool] = True
 
     @property
     def round_groups(self) -> int | None:
