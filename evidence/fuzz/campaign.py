@@ -16,6 +16,7 @@ from evidence.fuzz.mutations import mutated
 from evidence.fuzz.server import URL
 from evidence.fuzz.trial import MEMORY_BYTES, Trial, import_what_it_imports, run_alone
 
+RAISED = re.compile(r"^([\w.]+)(?::|$)", re.MULTILINE)
 FRAME = re.compile(r'File "[^"]*?((?:rlsim|calibration)/[^"]+)", line (\d+)')
 
 
@@ -121,7 +122,7 @@ def _damage(example: Example, place: Path, rng: random.Random) -> tuple[tuple[st
 def fault_of(trial: Trial, damaged: str, lines: bool, seconds: float) -> str:
     """What is wrong with how a trial ended; empty where nothing is."""
     if "Traceback (most recent call last)" in trial.stderr:
-        last = trial.stderr.rstrip().rpartition("\n")[2].partition(":")[0]
+        last = (RAISED.findall(trial.stderr) or ["?"])[-1]
         frames = FRAME.findall(trial.stderr)
         return f"traceback: {last[:60]} at {':'.join(frames[-1]) if frames else '?'}"
     if trial.peak_bytes > MEMORY_BYTES:

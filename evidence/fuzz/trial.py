@@ -74,7 +74,8 @@ def import_what_it_imports(folder: Path, command: Sequence[str]) -> None:
 def _limit(seconds: float, out: int, errors: int) -> None:
     for descriptor, place in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (errors, 2)):
         os.dup2(descriptor, place)
-    sys.stdout, sys.stderr = (os.fdopen(place, "w", closefd=False) for place in (1, 2))
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
