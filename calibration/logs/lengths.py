@@ -74,14 +74,14 @@ def fit_lengths(steps: LoggedSteps, scenario: Scenario) -> LengthFit:
         SIGMA, "neither the longest response, nor the share cut, nor a deviation says it", told_by=TOLD_SPREAD
     )
     return LengthFit(
-        distribution,
-        settings | {"workload.response_tokens": responses},
-        (mean,) if sigma is None else (mean, sigma),
-        (*open_prompts, *open_cap, *(() if sigma else (spread,))),
-        (*notes, *_trend(means, steps), *_tail(steps, distribution, cap)),
-        prompts,
-        means,
-        longest,
+        distribution=distribution,
+        settings=settings | {"workload.response_tokens": responses},
+        estimates=(mean,) if sigma is None else (mean, sigma),
+        unidentified=(*open_prompts, *open_cap, *(() if sigma else (spread,))),
+        notes=(*notes, *_trend(means, steps), *_tail(steps, distribution, cap)),
+        prompt_tokens=prompts,
+        response_tokens=means,
+        longest_tokens=longest,
     )
 
 
@@ -109,7 +109,16 @@ def _as_given(
     lengths = scenario.workload.response_tokens
     distribution = lengths_from_fields(lengths.law, lengths.fields, "workload.response_tokens")
     means = np.full(steps.count, distribution.mean_tokens())
-    return LengthFit(distribution, settings, (), kept, (), prompts, means, None)
+    return LengthFit(
+        distribution,
+        settings,
+        estimates=(),
+        unidentified=kept,
+        notes=(),
+        prompt_tokens=prompts,
+        response_tokens=means,
+        longest_tokens=None,
+    )
 
 
 def _open_lengths(why: str) -> OpenQuantity:

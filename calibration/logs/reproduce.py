@@ -296,16 +296,16 @@ def _reproduced(
         profile = _profile(resolved, engine, log, steps, errors, held)
         source = {"rollout.step_time": profile_source(scenario.rollout.step_time.noise_cv)}
     return Reproduction(
-        steps,
-        estimates,
-        tuple(one for fit in fits.values() for one in fit.joint),
-        (*kept, *_survivors(lengths, runs, steps.fitted)),
-        warnings,
-        (*lengths.notes, *(note for fit in fits.values() for note in fit.notes), *steps.notes),
-        override(scenario, source),
-        profile,
-        errors,
-        held,
+        steps=steps,
+        estimates=estimates,
+        joint=tuple(one for fit in fits.values() for one in fit.joint),
+        unidentified=(*kept, *_survivors(lengths, runs, steps.fitted)),
+        warnings=warnings,
+        notes=(*lengths.notes, *(note for fit in fits.values() for note in fit.notes), *steps.notes),
+        scenario=override(scenario, source),
+        profile=profile,
+        by_quantity=errors,
+        held=held,
     )
 
 

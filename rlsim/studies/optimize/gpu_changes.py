@@ -101,16 +101,16 @@ def change_of(role: str, other: EvaluatedPoint, best: EvaluatedPoint) -> GpuChan
     # Work that takes the choice an hour takes the other 1 / speed-up of it, at its own price of an hour.
     dearer = best.candidate.usd_per_hour * (money - speedup.mean) / (speedup.mean - 1) if is_faster else None
     return GpuChange(
-        role,
-        {} if role else other.levels,
-        more,
-        seconds,
-        usd,
-        speedup,
-        money,
-        paired_ratio(other.values(COST), best.values(COST), confidence),
-        dearer,
-        held_utilisation(best.candidate.variant.scenario, other.candidate.variant.scenario),
+        role=role,
+        levels={} if role else other.levels,
+        gpus=more,
+        seconds=seconds,
+        usd_per_million_trained_tokens=usd,
+        speedup=speedup,
+        usd_per_hour_ratio=money,
+        cost_ratio=paired_ratio(other.values(COST), best.values(COST), confidence),
+        usd_per_hour_saved=dearer,
+        held=held_utilisation(best.candidate.variant.scenario, other.candidate.variant.scenario),
     )
 
 
